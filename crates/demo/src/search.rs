@@ -18,7 +18,7 @@ use fulgurite_harness::checks;
 use fulgurite_harness::comparison::{Measure, latency_curves, measure, plot, share_bars};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::rows::LiveRow;
-use fulgurite_harness::session::{CGROUP_ALLOWANCE_BYTES, Session, Way, swap_bytes};
+use fulgurite_harness::session::{CGROUP_ALLOWANCE_BYTES, Session, Setup, swap_bytes};
 use fulgurite_harness::values::{Config, FlashChoice, Size};
 use fulgurite_term::bad_input::{BadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
@@ -56,8 +56,8 @@ pub fn run(args: &Args) -> Result<()> {
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
-    let ways = |config| Way::all(config, 1, &[0], quick);
-    let on_flash = configs(args).into_iter().filter(|config| config.on_named_flash()).flat_map(ways).count() as u64;
+    let setups = |config| Setup::all(config, 1, &[0], quick);
+    let on_flash = configs(args).into_iter().filter(|config| config.on_named_flash()).flat_map(setups).count() as u64;
     if searches {
         checks::before_data(&args.flash_args(), on_flash, &machine)?;
     }
@@ -178,7 +178,7 @@ struct Searched {
 fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
     let (corpus, quick) = (found.corpus, args.output.quick);
     let mut configs = configs(args);
-    let ways = |clusters: &'static [u32]| move |config| Way::all(config, 1, clusters, quick);
+    let setups = |clusters: &'static [u32]| move |config| Setup::all(config, 1, clusters, quick);
     report::print(&args.output, &format!("Indexing {}", found.text))?;
     let left_out = left_out(corpus, found.limit);
     if let Some(sentence) = &left_out {
@@ -218,7 +218,7 @@ fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searc
     // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
     let data_bytes = corpus.text_bytes() / 5 * 6;
     let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
-    let mut session = Session::start(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
+    let mut session = Session::start(&flash, data_bytes, &mut configs, &setups(clusters), interrupt)?;
     notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
     let params =
         Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone(), ..Params::default() };
@@ -291,7 +291,7 @@ fn clusters(args: &Args, data_bytes: u64, scan_time: Duration) -> Result<(&'stat
         return Ok((&BOTH[..1], None));
     }
     let scratch = checks::scratch(&args.flash_args())?;
-    let processes = Way::all(Config::OsSwap, 1, BOTH, false).len() as u64;
+    let processes = Setup::all(Config::OsSwap, 1, BOTH, false).len() as u64;
     let swap_bytes = swap_bytes(data_bytes, processes);
     let why_not = if scan_time > SCAN_TIME_MAX {
         format!(
@@ -451,7 +451,7 @@ fn title(rows: &[LiveRow]) -> String {
 }
 
 /// Throughput as a multiple of kernel swap's, and how swap ran. None where either did not.
-fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
+fn against_swap(rows: &[LiveRow]) -> Option<(String, String)> {
     let of = |config: Config| rows.iter().find(|r| r.config == config.name());
     let (over, swap) = (of(Config::Fulgurite)?.over_os_swap?, of(Config::OsSwap)?);
     let cluster = swap.page_cluster.map_or(String::new(), |cluster| format!(", vm.page-cluster {cluster}"));
@@ -507,7 +507,7 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
                 "the throughput of waiting for every miss".to_owned(),
             ));
         }
-        figures.extend(beside_swap(rows));
+        figures.extend(against_swap(rows));
     }
     page.figures(&figures);
     page.heading("All configurations");
@@ -571,9 +571,9 @@ mod tests {
         (ours.ops_per_s, swap.ops_per_s) = (1000.0, 100.0);
         (swap.fibers_or_threads, swap.page_cluster) = (8, Some(0));
         // Medians alone make no ratio.
-        assert_eq!(beside_swap(&[ours.clone(), swap.clone()]), None);
+        assert_eq!(against_swap(&[ours.clone(), swap.clone()]), None);
         ours.over_os_swap = Some(Spread::of([2.2, 2.0, 9.0]));
-        let (figure, caption) = beside_swap(&[ours.clone(), swap.clone()]).unwrap();
+        let (figure, caption) = against_swap(&[ours.clone(), swap.clone()]).unwrap();
         assert!(
             figure == "2.2x" && caption.contains("8 threads, vm.page-cluster 0; the only way"),
             "{figure} {caption}"
@@ -588,7 +588,7 @@ mod tests {
             p99_us: 1.0,
         };
         swap.variants = vec![variant(1), variant(8), variant(32)];
-        let (_, caption) = beside_swap(&[ours, swap]).unwrap();
+        let (_, caption) = against_swap(&[ours, swap]).unwrap();
         assert!(caption.contains("the best of 1 or 8 or 32 threads with page-cluster 3"), "{caption}");
     }
     #[test]

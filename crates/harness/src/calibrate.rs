@@ -13,7 +13,7 @@ use crate::args::WorkArgs;
 use crate::child::protocol::{Batch, Load};
 use crate::image::Image;
 use crate::rows::Calibration;
-use crate::session::{Running, Session, Way};
+use crate::session::{Running, Session, Setup};
 use crate::values::Config;
 use fulgurite_term::progress;
 
@@ -103,10 +103,10 @@ pub fn calibrate(
     misses_matter: bool,
 ) -> Result<Plan> {
     let waiting = progress::waiting(&format!("{}: calibrating", image.workload));
-    let way = |config| Way { config, threads: session.flash.workers as usize, page_cluster: None };
-    let ways = (way(Config::DramOnly), way(Config::Fulgurite));
-    let dram_only = session.spawn(image, ways.0)?;
-    let fulgurite = if misses_matter { Some(session.spawn(image, ways.1)?) } else { None };
+    let setup = |config| Setup { config, threads: session.flash.workers as usize, page_cluster: None };
+    let setups = (setup(Config::DramOnly), setup(Config::Fulgurite));
+    let dram_only = session.spawn(image, setups.0)?;
+    let fulgurite = if misses_matter { Some(session.spawn(image, setups.1)?) } else { None };
     let mut bench = Bench { dram_only, fulgurite, seed: image.params.seed, next: FIRST, round_time, session };
     let uniform = fulgurite_workloads::UNIFORM.contains(&image.workload.as_str());
     let plan = bench.plan(work, work.zipf.or(uniform.then_some(0.0)));

@@ -11,7 +11,6 @@ use fulgurite_term::report::{self, table};
 
 use crate::Spread;
 use crate::args::WorkArgs;
-use crate::beside::Limit;
 use crate::calibrate::{self, Plan};
 use crate::child::protocol::Outcome;
 use crate::disturbance::{self, Patience};
@@ -19,8 +18,9 @@ use crate::image::Image;
 use crate::privileged::Request;
 use crate::rounds::{self, Contestant, Ran};
 use crate::rows::{Checksums, LiveRow, Percentiles, Variant};
-use crate::session::{Session, Way, swap_bytes};
+use crate::session::{Session, Setup, swap_bytes};
 use crate::values::{Config, FlashChoice};
+use crate::yardstick::Limit;
 
 /// How configurations are compared.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +63,21 @@ pub fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
 /// As [`measure`].
 pub fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan) -> Result<(Vec<LiveRow>, Ran)> {
     let name = image.workload.clone();
-    let ways: Vec<Way> =
-        how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters, how.output.quick)).collect();
-    let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
+    let setups: Vec<Setup> = how
+        .configs
+        .iter()
+        .flat_map(|c| Setup::all(*c, session.flash.workers, how.clusters, how.output.quick))
+        .collect();
+    let swapped = setups.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
         let (scratch, bytes) = (session.scratch.clone(), swap_bytes(image.region_bytes, swapped));
-        session.helper.tell(&Request::SwapOn { scratch, bytes })?;
+        session.helper.perform(&Request::SwapOn { scratch, bytes })?;
     }
-    let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
+    let bar = progress::steps(&name, setups.len() as u64 * u64::from(how.rounds + 1));
     let mut patience = Patience::new(session, how.repeats, how.output.quick);
-    let ran = rounds::run(session, image, plan, &ways, how.rounds, &mut patience, &bar);
+    let ran = rounds::run(session, image, plan, &setups, how.rounds, &mut patience, &bar);
     bar.finish_and_clear();
-    let unswapped = if swapped > 0 { session.helper.tell(&Request::SwapOff) } else { Ok(()) };
+    let unswapped = if swapped > 0 { session.helper.perform(&Request::SwapOff) } else { Ok(()) };
     let mut ran = ran?;
     if let Err(e) = unswapped {
         // What was measured before that is what it is.
@@ -119,38 +122,38 @@ fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> V
     one.outcomes.iter().enumerate().filter_map(|(round, outcome)| share(round, outcome)).collect()
 }
 
-/// One row for each configuration; of several ways, the best.
+/// One row for each configuration: its best setup, where it has several.
 fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestant]) -> Vec<LiveRow> {
-    let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly && c.is_main(session.flash.workers));
+    let dram_only = contestants.iter().find(|c| c.setup.config == Config::DramOnly && c.is_main(session.flash.workers));
     let mut rows = Vec::new();
-    let ways_of = |config: Config| -> Vec<&Contestant> {
-        let main = |c: &&Contestant| c.way.config == config && c.is_main(session.flash.workers);
+    let setups_of = |config: Config| -> Vec<&Contestant> {
+        let main = |c: &&Contestant| c.setup.config == config && c.is_main(session.flash.workers);
         contestants.iter().filter(main).filter(|c| !c.outcomes.is_empty()).collect()
     };
     // The best of those that ran to the end, else of all.
-    let best_of = |ways: &[&Contestant]| -> Option<usize> {
-        let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
-        let all = (0..ways.len()).filter(|i| ways[*i].outcomes.len() == ended);
-        all.max_by(|a, b| ways[*a].rate().total_cmp(&ways[*b].rate()))
+    let best_of = |setups: &[&Contestant]| -> Option<usize> {
+        let ended = setups.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
+        let all = (0..setups.len()).filter(|i| setups[*i].outcomes.len() == ended);
+        all.max_by(|a, b| setups[*a].rate().total_cmp(&setups[*b].rate()))
     };
     for config in Config::ALL {
-        let ways = ways_of(*config);
-        let Some(best) = best_of(&ways).map(|i| ways[i]) else { continue };
+        let setups = setups_of(*config);
+        let Some(best) = best_of(&setups).map(|i| setups[i]) else { continue };
         let mut row = row(session, workload, plan, best, dram_only);
-        let alone = contestants.iter().find(|c| c.way.config == *config && !c.is_main(session.flash.workers));
+        let alone = contestants.iter().find(|c| c.setup.config == *config && !c.is_main(session.flash.workers));
         row.speedup_over_one_worker = Spread::of_any(shares(best, alone));
         let over = |paged| {
-            let others = ways_of(paged);
+            let others = setups_of(paged);
             let other = best_of(&others).map(|i| others[i]);
             Spread::of_any(shares(best, other)).filter(|_| config.guarded())
         };
         (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
         if *config == Config::Pool {
-            let without = ways_of(Config::PoolUnchecked);
+            let without = setups_of(Config::PoolUnchecked);
             row.checksums = without.first().and_then(|without| checksums(best, without, dram_only));
         }
-        if ways.len() > 1 {
-            row.variants = ways.iter().map(|c| variant(c, dram_only)).collect();
+        if setups.len() > 1 {
+            row.variants = setups.iter().map(|c| variant(c, dram_only)).collect();
         }
         rows.push(row);
     }
@@ -173,8 +176,8 @@ fn variant(one: &Contestant, dram_only: Option<&Contestant>) -> Variant {
     let mut latency = Percentiles::default();
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
     Variant {
-        threads: one.way.threads,
-        page_cluster: one.way.page_cluster,
+        threads: one.setup.threads,
+        page_cluster: one.setup.page_cluster,
         rounds: one.outcomes.len(),
         ops_per_s: one.rate(),
         share_of_dram_only: Spread::of_any(shares(one, dram_only)),
@@ -191,7 +194,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let dram_ns_per_op = dram_only.map_or(0.0, |d| per(1e9 * f64::from(session.flash.workers), d.rate()));
     let mut latency = Percentiles::default();
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
-    let guarded = one.way.config.guarded();
+    let guarded = one.setup.config.guarded();
     let limit = |of: fn(&Limit) -> Option<f64>| Spread::of_any(one.limits.iter().filter_map(of));
     let (device_limit, fio) = (limit(allowed), limit(|l| l.fio_per_s));
     let of_device_limit = Spread::of_any(shares_of_device_limit(one, dram_only));
@@ -199,7 +202,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let nand = one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and);
     LiveRow {
         workload: workload.to_owned(),
-        config: one.way.config.to_string(),
+        config: one.setup.config.to_string(),
         flash: one.flash.clone(),
         medium: match &session.flash.flash {
             FlashChoice::Nand(NandChoice::BuiltIn(_)) => format!("{}/{}", session.flash.flash, session.flash.planes),
@@ -207,8 +210,8 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         },
         media: 1,
         workers: session.flash.workers,
-        fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
-        page_cluster: one.way.page_cluster,
+        fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.setup.threads },
+        page_cluster: one.setup.page_cluster,
         dram_bytes: one.dram_bytes,
         workload_dram_bytes: one.workload_bytes,
         data_bytes: session.data_bytes,
@@ -394,7 +397,7 @@ mod tests {
         };
         let limit = |&(_, _, allowed): &(u64, u64, f64)| Limit { device_per_s: Some(allowed), fio_per_s: None };
         Contestant {
-            way: Way { config, threads: 1, page_cluster: None },
+            setup: Setup { config, threads: 1, page_cluster: None },
             running: None,
             taken: Vec::new(),
             outcomes: rounds.iter().map(outcome).collect(),

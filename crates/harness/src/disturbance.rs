@@ -21,7 +21,7 @@ pub const OF_TAIL: f64 = 0.01;
 /// `USER_HZ`: the unit of `/proc/stat`, 10 ms on every Linux for x86-64 and aarch64.
 const TICK: Duration = Duration::from_millis(10);
 /// How long the cores are watched for a quiet moment, and the share that other work may have then.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 const QUIET: f64 = 0.1;
 
 /// Time that a set of cores has spent so far.
@@ -59,12 +59,12 @@ fn parse(stat: &str, cores: &[usize]) -> Spent {
 
 /// Cores that the threads of a configuration have.
 fn cores_of(session: &Session, running: &Running) -> Vec<usize> {
-    let way = running.way;
-    if way.config.paged_by_kernel() {
+    let setup = running.setup;
+    if setup.config.paged_by_kernel() {
         return session.cores.clone();
     }
-    let mut cores = session.cores[..way.threads.min(session.cores.len())].to_vec();
-    cores.extend(session.device_core.filter(|_| way.config.guarded()));
+    let mut cores = session.cores[..setup.threads.min(session.cores.len())].to_vec();
+    cores.extend(session.device_core.filter(|_| setup.config.guarded()));
     cores
 }
 
@@ -76,7 +76,7 @@ pub fn run(session: &Session, running: &mut Running, batch: &Batch) -> Result<Ou
     let spent = Spent::of(&cores).since(before);
     let mut outcome = Outcome { kernel_threads_ns, ..outcome };
     outcome.stolen_ns = nanoseconds(spent.stolen);
-    if running.way.config.paged_by_kernel() {
+    if running.setup.config.paged_by_kernel() {
         outcome.taken_ns = Some(by_others(spent.busy, outcome.all_cpu_ns()));
     }
     Ok(outcome)
@@ -128,9 +128,9 @@ impl Patience {
         while begun.elapsed() < self.waits {
             self.interrupt.check()?;
             let before = Spent::of(&self.cores);
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_EVERY);
             let busy = Spent::of(&self.cores).since(before).busy.as_secs_f64();
-            if busy <= LOOK.as_secs_f64() * self.cores.len() as f64 * QUIET {
+            if busy <= POLL_EVERY.as_secs_f64() * self.cores.len() as f64 * QUIET {
                 break;
             }
         }

@@ -57,15 +57,15 @@ pub fn make_file(path: &Path, bytes: u64) -> Result<()> {
     file.sync_all().with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// Ways of fio to a file, the best first. Buffers may not be registered without rights (`ulimit
-/// -l`), and io_uring may be forbidden. Ways without a queue have a thread for each request.
+/// I/O engines of fio, the best first. Buffers may not be registered without rights (`ulimit
+/// -l`), and io_uring may be forbidden. Engines without a queue have a thread for each request.
 const ENGINES: [&[&str]; 4] =
     [&["io_uring", "--fixedbufs", "--registerfiles"], &["io_uring"], &["libaio"], &["psync", "--thread"]];
 
 /// Requests a second that fio completes, reads of 4 KiB; `None` when it is not installed.
 ///
 /// # Errors
-/// When it fails in every way, or prints what is not its report.
+/// When it fails with every engine, or prints what is not its report.
 pub fn per_second(mix: &Mix<'_>) -> Result<Option<f64>> {
     let mut reasons = Vec::new();
     for engine in ENGINES {

@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(&mut self, threads: impl Iterator<Item = (Thread, u64)>) -> u64 {
+    fn read(&mut self, threads: impl Iterator<Item = (Thread, u64)>) -> u64 {
         for (thread, ns) in threads {
             let last = self.last.entry(thread).or_default();
             self.total_ns += ns.saturating_sub(*last);
@@ -50,7 +50,7 @@ pub fn ran_ns() -> Option<u64> {
         Some(((number, started), schedstat.split_whitespace().next()?.parse().ok()?))
     });
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let total = seen.look(ran);
+    let total = seen.read(ran);
     (!seen.last.is_empty()).then_some(total)
 }
 
@@ -78,15 +78,15 @@ mod tests {
     #[test]
     fn what_was_seen_of_a_thread_that_ends_stays_counted() {
         let mut seen = Seen::default();
-        let look = |seen: &mut Seen, threads: &[(Thread, u64)]| seen.look(threads.iter().copied());
-        let first = look(&mut seen, &[((2, 10), 1000), ((3, 10), 500)]);
-        assert_eq!(look(&mut seen, &[((2, 10), 1100), ((3, 10), 700)]) - first, 300);
+        let read = |seen: &mut Seen, threads: &[(Thread, u64)]| seen.read(threads.iter().copied());
+        let first = read(&mut seen, &[((2, 10), 1000), ((3, 10), 500)]);
+        assert_eq!(read(&mut seen, &[((2, 10), 1100), ((3, 10), 700)]) - first, 300);
         // One ends, another goes on, a third is new.
-        assert_eq!(look(&mut seen, &[((2, 10), 1150), ((4, 99), 20)]) - first, 370);
+        assert_eq!(read(&mut seen, &[((2, 10), 1150), ((4, 99), 20)]) - first, 370);
         // The kernel reuses a thread's number, and a thread that one reading misses is not counted
         // twice.
-        assert_eq!(look(&mut seen, &[((3, 120), 5), ((4, 99), 20)]) - first, 375);
-        assert_eq!(look(&mut seen, &[((2, 10), 1160), ((3, 120), 5), ((4, 99), 20)]) - first, 385);
+        assert_eq!(read(&mut seen, &[((3, 120), 5), ((4, 99), 20)]) - first, 375);
+        assert_eq!(read(&mut seen, &[((2, 10), 1160), ((3, 120), 5), ((4, 99), 20)]) - first, 385);
     }
     #[test]
     fn threads_of_the_kernel_are_told_by_their_flags() {

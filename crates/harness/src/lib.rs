@@ -17,7 +17,6 @@
 )]
 
 pub mod args;
-pub mod beside;
 pub mod calibrate;
 mod catalog;
 pub mod checks;
@@ -38,6 +37,7 @@ pub mod session;
 mod spread;
 mod usage;
 pub mod values;
+pub mod yardstick;
 
 pub use catalog::{Catalog, Workloads};
 pub use latencies::Latencies;

@@ -17,8 +17,8 @@ use fulgurite_term::interrupt::Interrupt;
 /// Another program, in the directory of this one where both were built or installed.
 ///
 /// # Errors
-/// Bad input, with `make` as the way to get it, where it is not there.
-pub fn beside(name: &str, make: &str) -> Result<PathBuf> {
+/// Bad input, with `make` as the advice how to get it, where it is not there.
+pub fn sibling_program(name: &str, make: &str) -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program cannot be found")?;
     let program = this.with_file_name(name);
     if !program.is_file() {
@@ -38,7 +38,7 @@ pub fn start(arguments: &[&OsStr]) -> Result<(Child, ChildStdin, ChildStdout)> {
 }
 
 /// Writes one object.
-pub fn tell(output: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+pub fn send(output: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_string(value)?;
     line.push('\n');
     output.write_all(line.as_bytes())?;
@@ -60,7 +60,7 @@ pub fn value<T: DeserializeOwned>(line: &str) -> Result<T> {
 pub fn serve<Q: DeserializeOwned, A: Serialize>(mut answer: impl FnMut(serde_json::Result<Q>) -> A) {
     let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     for line in input.lines().map_while(Result::ok) {
-        if tell(&mut output, &answer(serde_json::from_str(&line))).is_err() {
+        if send(&mut output, &answer(serde_json::from_str(&line))).is_err() {
             break;
         }
     }
@@ -100,7 +100,7 @@ impl Measured {
     /// # Errors
     /// What it answered; that it ended by itself; [`fulgurite_term::interrupt::Interrupted`].
     pub fn ask<T: DeserializeOwned>(&mut self, command: &impl Serialize) -> Result<T> {
-        let sent = tell(&mut self.input, command);
+        let sent = send(&mut self.input, command);
         let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
         while sent.is_ok() {
             // One answer to each command: nothing is in the buffer while one is waited for.

@@ -4,20 +4,20 @@ use anyhow::Result;
 use fulgurite_term::progress::ProgressBar;
 
 use crate::Spread;
-use crate::beside::{self, Limit};
 use crate::calibrate::Plan;
 use crate::child::protocol::{Batches, Load, Outcome};
 use crate::disturbance::{self, Patience};
 use crate::image::Image;
 use crate::privileged::Request;
-use crate::session::{Running, Session, Way};
+use crate::session::{Running, Session, Setup};
+use crate::yardstick::{self, Limit};
 use fulgurite_term::interrupt::{ended_early, go_on};
 use fulgurite_term::media::NandShape;
 
-/// One configuration, in one of its ways, and what it did.
+/// One configuration, in one of its setups, and what it did.
 #[derive(Debug)]
 pub struct Contestant {
-    pub way: Way,
+    pub setup: Setup,
     pub running: Option<Running>,
     /// One for each round that it ran in and that counts.
     pub outcomes: Vec<Outcome>,
@@ -51,7 +51,7 @@ pub struct Ran {
     pub interrupted: bool,
 }
 
-/// A way slower than this share of its configuration's best in the first round is dropped.
+/// A setup slower than this share of its configuration's best in the first round is dropped.
 const WORTH_GOING_ON: f64 = 0.8;
 
 /// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
@@ -62,13 +62,13 @@ pub fn run(
     session: &mut Session,
     image: &Image,
     plan: &Plan,
-    ways: &[Way],
+    setups: &[Setup],
     rounds: u32,
     patience: &mut Patience,
     bar: &ProgressBar,
 ) -> Result<Ran> {
     let mut ran = Ran::default();
-    let result = run_all(session, image, plan, ways, rounds, patience, bar, &mut ran);
+    let result = run_all(session, image, plan, setups, rounds, patience, bar, &mut ran);
     // Whatever happened: end what runs, keep what was measured.
     for one in &mut ran.contestants {
         if let Some(running) = one.running.take() {
@@ -84,19 +84,19 @@ fn run_all(
     session: &mut Session,
     image: &Image,
     plan: &Plan,
-    ways: &[Way],
+    setups: &[Setup],
     rounds: u32,
     patience: &mut Patience,
     bar: &ProgressBar,
     ran: &mut Ran,
 ) -> Result<()> {
-    for way in ways {
-        bar.set_message(format!("{}: starting", name(*way)));
-        let started = session.spawn(image, *way);
-        let failed = |e| ran.failed.push(format!("{}: {e:#}", name(*way)));
+    for setup in setups {
+        bar.set_message(format!("{}: starting", name(*setup)));
+        let started = session.spawn(image, *setup);
+        let failed = |e| ran.failed.push(format!("{}: {e:#}", name(*setup)));
         let Some(running) = go_on(started, failed)? else { continue };
         ran.contestants.push(Contestant {
-            way: *way,
+            setup: *setup,
             outcomes: Vec::new(),
             taken: Vec::new(),
             request_hash: 0,
@@ -126,35 +126,35 @@ fn run_all(
         let order = ran.contestants.len();
         for turn in 0..order {
             let one = &mut ran.contestants[(turn + round as usize) % order];
-            let on_file = beside::on_file(session, one.way) && one.is_main(session.flash.workers);
+            let on_file = yardstick::on_file(session, one.setup) && one.is_main(session.flash.workers);
             let Some(running) = &mut one.running else { continue };
             let shown = if warm_up { "warm-up".into() } else { format!("round {round}") };
-            bar.set_message(format!("{}, {shown}", name(one.way)));
+            bar.set_message(format!("{}, {shown}", name(one.setup)));
             let mut request_hash = 0;
-            let led_in = set_page_cluster(session, one.way).and_then(|()| {
+            let led_in = set_page_cluster(session, one.setup).and_then(|()| {
                 lead_in.as_ref().map_or(Ok(()), |lead_in| {
                     running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
                 })
             });
             let outcome = led_in.and_then(|()| disturbance::run(session, running, &batch));
-            let failed = |e| ran.failed.push(format!("{}: {e:#}", name(one.way)));
+            let failed = |e| ran.failed.push(format!("{}: {e:#}", name(one.setup)));
             if let Some(outcome) = go_on(outcome, failed)? {
                 request_hash = outcome.request_hash.wrapping_add(request_hash);
                 one.request_hash = one.request_hash.wrapping_add(request_hash);
                 if warm_up && on_file && twin.is_none() {
-                    let made = beside::twin_for(session, image, &outcome);
+                    let made = yardstick::twin_for(session, image, &outcome);
                     let failed = |e| ran.failed.push(format!("a file for what the device allows: {e:#}"));
                     twin = go_on(made, failed)?.flatten();
                 }
                 if !warm_up {
                     let mut limit = Ok(Limit::default());
                     if on_file {
-                        bar.set_message(format!("{}: what the device allows", name(one.way)));
-                        limit = beside::measure(session, running, twin.as_ref(), &outcome);
+                        bar.set_message(format!("{}: what the device allows", name(one.setup)));
+                        limit = yardstick::measure(session, running, twin.as_ref(), &outcome);
                     }
-                    let failed = |e| ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.way)));
+                    let failed = |e| ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.setup)));
                     one.limits.push(go_on(limit, failed)?.unwrap_or_default());
-                    one.taken.push(disturbance::share(&outcome, one.way.config, session.flash.read_latency));
+                    one.taken.push(disturbance::share(&outcome, one.setup.config, session.flash.read_latency));
                     one.outcomes.push(outcome);
                 }
             } else {
@@ -189,9 +189,9 @@ fn run_all(
     check(session, ran, bar)
 }
 
-/// Sets how many pages the kernel swaps at once, for a way under swap.
-fn set_page_cluster(session: &mut Session, way: Way) -> Result<()> {
-    way.page_cluster.map_or(Ok(()), |value| session.helper.tell(&Request::PageCluster { value }))
+/// Sets how many pages the kernel swaps at once, for a setup under swap.
+fn set_page_cluster(session: &mut Session, setup: Setup) -> Result<()> {
+    setup.page_cluster.map_or(Ok(()), |value| session.helper.perform(&Request::PageCluster { value }))
 }
 
 /// Ends a configuration that has failed.
@@ -203,13 +203,15 @@ fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
     }
 }
 
-/// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
+/// Ends the setups that are clearly slower than another setup of their configuration. Returns how
+/// many.
 fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut Vec<String>) -> u64 {
     let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, Outcome::rate);
-    let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
+    let best =
+        |setup: Setup, all: &[Contestant]| all.iter().filter(|c| c.setup.rivals(&setup)).map(rate).fold(0.0, f64::max);
     let mut dropped = 0;
     for i in 0..contestants.len() {
-        if rate(&contestants[i]) < best(contestants[i].way, contestants) * WORTH_GOING_ON
+        if rate(&contestants[i]) < best(contestants[i].setup, contestants) * WORTH_GOING_ON
             && let Some(running) = contestants[i].running.take()
         {
             note_end(session.end(running), &mut contestants[i], failed);
@@ -229,9 +231,9 @@ fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<S
 
 /// Has everybody check its data, and compares: all have executed the same requests.
 fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> {
-    // Of several ways to run a configuration the best is reported, so the best is checked.
+    // Of several setups of a configuration the best is reported, so the best is checked.
     for i in 0..ran.contestants.len() {
-        let better = |c: &Contestant| c.way.rivals(&ran.contestants[i].way) && c.rate() > ran.contestants[i].rate();
+        let better = |c: &Contestant| c.setup.rivals(&ran.contestants[i].setup) && c.rate() > ran.contestants[i].rate();
         if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
             && let Some(running) = ran.contestants[i].running.take()
         {
@@ -239,31 +241,31 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         }
     }
     for one in &mut ran.contestants {
-        let on_file = beside::on_file(session, one.way);
+        let on_file = yardstick::on_file(session, one.setup);
         let measured = on_file && one.is_main(session.flash.workers);
         let Some(running) = &mut one.running else { continue };
-        bar.set_message(format!("{}: checking", name(one.way)));
-        let set = set_page_cluster(session, one.way);
-        let stored = session.is_read_whole(one.way.config);
-        let grows = one.way.config.paged_by_kernel() || stored || on_file;
+        bar.set_message(format!("{}: checking", name(one.setup)));
+        let set = set_page_cluster(session, one.setup);
+        let stored = session.is_read_whole(one.setup.config);
+        let grows = one.setup.config.paged_by_kernel() || stored || on_file;
         let ready =
             set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
         let checked = ready.and_then(|()| running.child.check());
-        one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.way))))?;
+        one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.setup))))?;
         if measured && one.invariant.is_some() {
-            bar.set_message(format!("{}: what the device allows", name(one.way)));
-            beside::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);
+            bar.set_message(format!("{}: what the device allows", name(one.setup)));
+            yardstick::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);
         }
         // What it holds is no longer needed: the next one has the memory.
         let running = one.running.take().expect("seen above");
         note_end(session.end(running), one, &mut ran.failed);
     }
-    let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.way, c.work_hash()?))).collect();
+    let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.setup, c.work_hash()?))).collect();
     if let Some(((reference, expected), rest)) = hashes.split_first() {
-        for (way, hash) in rest.iter().filter(|(_, hash)| hash != expected) {
+        for (setup, hash) in rest.iter().filter(|(_, hash)| hash != expected) {
             ran.failed.push(format!(
                 "{} did other work than {}: its work hash is {hash:016x} and not {expected:016x}; the results are not comparable",
-                name(*way),
+                name(*setup),
                 name(*reference)
             ));
         }
@@ -275,7 +277,7 @@ impl Contestant {
     /// Whether it runs with as many workers as were asked for, and is not the single worker that
     /// runs for comparison.
     pub fn is_main(&self, workers: u32) -> bool {
-        self.way.config.paged_by_kernel() || self.way.threads == workers as usize
+        self.setup.config.paged_by_kernel() || self.setup.threads == workers as usize
     }
     /// Requests a second, median of the rounds.
     pub fn rate(&self) -> f64 {
@@ -291,11 +293,11 @@ impl Contestant {
     }
 }
 
-pub fn name(way: Way) -> String {
-    match (way.config.paged_by_kernel(), way.page_cluster) {
-        (false, _) if way.threads > 1 => format!("{}, {} workers", way.config, way.threads),
-        (false, _) => way.config.to_string(),
-        (true, None) => format!("{}, {} threads", way.config, way.threads),
-        (true, Some(cluster)) => format!("{}, {} threads, page-cluster {cluster}", way.config, way.threads),
+pub fn name(setup: Setup) -> String {
+    match (setup.config.paged_by_kernel(), setup.page_cluster) {
+        (false, _) if setup.threads > 1 => format!("{}, {} workers", setup.config, setup.threads),
+        (false, _) => setup.config.to_string(),
+        (true, None) => format!("{}, {} threads", setup.config, setup.threads),
+        (true, Some(cluster)) => format!("{}, {} threads, page-cluster {cluster}", setup.config, setup.threads),
     }
 }

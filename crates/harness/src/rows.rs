@@ -18,7 +18,7 @@ pub struct Calibration {
     pub miss_every_ns: Option<u64>,
 }
 
-/// One way in which a kernel-paging configuration was run.
+/// One setup in which a kernel-paging configuration was run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Variant {
     pub threads: usize,
@@ -157,7 +157,7 @@ pub struct LiveRow {
     /// Share of all planes' time that erases took: the chance of any read to meet one.
     pub erasing_share: Option<f64>,
     pub device_core: Option<usize>,
-    /// All ways that were tried, where this row is the best of several.
+    /// All setups that were tried, where this row is the best of several.
     pub variants: Vec<Variant>,
     /// Latencies at these percentiles, in µs, for curves.
     #[serde(skip)]

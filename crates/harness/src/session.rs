@@ -104,11 +104,11 @@ struct AtOnce {
 }
 
 impl AtOnce {
-    fn of(configs: &[Config], ways: &dyn Fn(Config) -> Vec<Way>) -> AtOnce {
-        let ways: Vec<Way> = configs.iter().flat_map(|config| ways(*config)).collect();
-        let count = |which: &dyn Fn(Config) -> bool| ways.iter().filter(|way| which(way.config)).count() as u64;
+    fn of(configs: &[Config], setups: &dyn Fn(Config) -> Vec<Setup>) -> AtOnce {
+        let setups: Vec<Setup> = configs.iter().flat_map(|config| setups(*config)).collect();
+        let count = |which: &dyn Fn(Config) -> bool| setups.iter().filter(|setup| which(setup.config)).count() as u64;
         AtOnce {
-            all: ways.len() as u64,
+            all: setups.len() as u64,
             whole: count(&|config| !config.capped()),
             guarded: count(&|config| config.guarded()),
             on_named: count(&|config| config.on_named_flash()),
@@ -152,9 +152,9 @@ pub struct Session {
     cgroups_made: u32,
 }
 
-/// One way to run a configuration.
+/// One setup of a configuration: how many threads it has, and how the kernel reads swap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct Setup {
     pub config: Config,
     /// Workers of the guarded path, threads of plain memory.
     pub threads: usize,
@@ -164,7 +164,7 @@ pub struct Way {
 
 #[derive(Debug)]
 pub struct Running {
-    pub way: Way,
+    pub setup: Setup,
     pub child: ChildHandle,
     pub opened: Opened,
     pub cgroup: Option<(String, u64)>,
@@ -251,20 +251,20 @@ fn memfd(arena: &Arena) -> PathBuf {
 }
 
 impl Session {
-    /// Checks all that can be checked, then starts the helper. `ways` has each configuration's
-    /// ways, which all run at the same time. What cannot run leaves `configs`, with a sentence in
+    /// Checks all that can be checked, then starts the helper. `setups` has each configuration's
+    /// setups, which all run at the same time. What cannot run leaves `configs`, with a sentence in
     /// `notes`.
     pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
         configs: &mut Vec<Config>,
-        ways: &dyn Fn(Config) -> Vec<Way>,
+        setups: &dyn Fn(Config) -> Vec<Setup>,
         interrupt: &Interrupt,
     ) -> Result<Session> {
         let machine = Machine::describe();
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
-        let named = AtOnce::of(configs, ways);
+        let named = AtOnce::of(configs, setups);
         // What a pool needs in addition to its data. A workload's region is a little larger than
         // asked for.
         let pool_bytes = u64::from(pool_pages(data_bytes)) * SUBPAGE_BYTES as u64;
@@ -301,7 +301,7 @@ impl Session {
         if let Some(missing) = &capabilities.cgroup_missing {
             notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
         }
-        let left = AtOnce::of(configs, ways);
+        let left = AtOnce::of(configs, setups);
         if left.swapped + left.mapped > 0 {
             notes.push(format!(
                 "Kernel paging may use all of its cgroup, the budget and {}, for data. The guarded path keeps frames, tables, \
@@ -313,7 +313,7 @@ impl Session {
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
         if left.swapped > 0 && capabilities.zswap == "on" {
-            notes.push(match helper.tell(&Request::ZswapOff) {
+            notes.push(match helper.perform(&Request::ZswapOff) {
                 Ok(()) => "zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned(),
                 Err(e) => format!("zswap is on, and os-swap profits from it: {e:#}."),
             });
@@ -373,19 +373,19 @@ impl Session {
     }
 
     /// What the workload's own tables leave of a configuration's DRAM for everything else.
-    fn runtime_dram(&self, way: Way, region_bytes: u64, workload_bytes: u64) -> Result<u64> {
-        if !way.config.guarded() {
+    fn runtime_dram(&self, setup: Setup, region_bytes: u64, workload_bytes: u64) -> Result<u64> {
+        if !setup.config.guarded() {
             return Ok(self.dram_bytes);
         }
-        let fibers = if way.config == Config::FlashSync { 1 } else { self.flash.fibers as usize };
-        let needs = Needs::of(region_bytes, way.threads, fibers);
-        if way.config == Config::Resident {
+        let fibers = if setup.config == Config::FlashSync { 1 } else { self.flash.fibers as usize };
+        let needs = Needs::of(region_bytes, setup.threads, fibers);
+        if setup.config == Config::Resident {
             // Everything in frames, whichever worker brings it in, and a few to spare.
-            let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * way.threads as u64;
+            let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * setup.threads as u64;
             return Ok(needs.fixed_bytes + frames * needs.per_frame_bytes);
         }
         let left = self.dram_bytes.saturating_sub(workload_bytes);
-        let least = needs.fixed_bytes + way.threads as u64 * needs.per_frame_bytes;
+        let least = needs.fixed_bytes + setup.threads as u64 * needs.per_frame_bytes;
         anyhow::ensure!(
             left >= least,
             "of {} of DRAM the workload's own latches and tables take {}, and {} are left where the runtime needs at least {}; \
@@ -399,10 +399,10 @@ impl Session {
     }
 
     /// Starts a configuration on a copy of the image.
-    pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
-        let config = way.config;
-        let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
-        let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
+    pub fn spawn(&mut self, image: &Image, setup: Setup) -> Result<Running> {
+        let config = setup.config;
+        let workload_bytes = if config.guarded() { image.workload_bytes(setup.threads)? } else { 0 };
+        let runtime_bytes = self.runtime_dram(setup, image.region_bytes, workload_bytes)?;
         let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
         let stored = self.is_read_whole(config);
         let (source, data) = if stored { self.pool(image, config)? } else { self.data(image, config)? };
@@ -437,14 +437,14 @@ impl Session {
             }
             // A process under its own cap must not be helped by swap.
             let no_swap = config != Config::OsSwap;
-            self.helper.tell(&Request::Cgroup { name: name.clone(), limit_bytes: limit, no_swap })?;
-            self.helper.tell(&Request::Join { name: name.clone(), pid: child.pid() })?;
+            self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes: limit, no_swap })?;
+            self.helper.perform(&Request::Join { name: name.clone(), pid: child.pid() })?;
             Some((name, limit))
         } else {
             None
         };
-        if let Some(value) = way.page_cluster {
-            self.helper.tell(&Request::PageCluster { value })?;
+        if let Some(value) = setup.page_cluster {
+            self.helper.perform(&Request::PageCluster { value })?;
         }
         let opened = child.open(Spec {
             config,
@@ -463,9 +463,9 @@ impl Session {
                 unchecked: config == Config::PoolUnchecked,
             }),
             // Kernel paging has many threads on all workers' cores. The others have a core each.
-            cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
+            cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..setup.threads].to_vec() },
             device_core: self.device_core,
-            threads: way.threads,
+            threads: setup.threads,
             guarded: Guarded { dram_bytes: runtime_bytes, fibers: self.flash.fibers as usize },
         })?;
         // Each opens the same workload on the same bytes, and a difference would break the budget.
@@ -477,7 +477,7 @@ impl Session {
         );
         opened.warnings.iter().for_each(|warning| self.note(warning.clone()));
         Ok(Running {
-            way,
+            setup,
             child,
             opened,
             cgroup,
@@ -591,7 +591,7 @@ impl Session {
     /// The file of a configuration, with nothing written to it.
     fn flash_file_for(&mut self, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let named = !self.flash_path_taken;
-        let own = if named { path.to_owned() } else { beside(path, config, self.cgroups_made) };
+        let own = if named { path.to_owned() } else { sibling_file(path, config, self.cgroups_made) };
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
@@ -637,17 +637,17 @@ impl Session {
     /// Lifts a configuration's limit: a walk over all data under it takes kernel paging minutes.
     pub fn lift(&mut self, running: &Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
-            self.helper.tell(&Request::Lift { name: name.clone() })?;
+            self.helper.perform(&Request::Lift { name: name.clone() })?;
         }
         Ok(())
     }
 
     /// Ends a configuration. Returns its highest use, or fails if the kernel killed it.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
-        let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
+        let Running { setup, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
         drop(child);
-        if way.config.on_named_flash() && matches!(self.flash.flash, FlashChoice::File(_)) {
+        if setup.config.on_named_flash() && matches!(self.flash.flash, FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
@@ -658,9 +658,9 @@ impl Session {
             self.helper.release(&path)?;
         }
         if let Some((name, limit)) = cgroup {
-            self.helper.tell(&Request::DropCgroup { name })?;
+            self.helper.perform(&Request::DropCgroup { name })?;
             if let Some((_, 1..)) = last {
-                anyhow::bail!("{} was killed: it needed more than its {}", way.config, format_bytes(limit));
+                anyhow::bail!("{} was killed: it needed more than its {}", setup.config, format_bytes(limit));
             }
         }
         Ok(peak_bytes.or(last.map(|(bytes, _)| bytes)))
@@ -668,29 +668,29 @@ impl Session {
 }
 
 /// A file next to the named one, for another configuration.
-fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
+fn sibling_file(path: &Path, config: Config, number: u32) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".fulgurite-{}-{number}-{config}", std::process::id()));
     path.with_file_name(name)
 }
 
-impl Way {
-    /// The ways to run a configuration. Kernel paging tries several counts of threads, unless it
+impl Setup {
+    /// The setups of a configuration. Kernel paging tries several counts of threads, unless it
     /// must be quick. The others run with `workers`, and several also with one, for scaling.
-    pub fn all(config: Config, workers: u32, clusters: &[u32], quick: bool) -> Vec<Way> {
-        let way = |threads, page_cluster| Way { config, threads, page_cluster };
+    pub fn all(config: Config, workers: u32, clusters: &[u32], quick: bool) -> Vec<Setup> {
+        let setup = |threads, page_cluster| Setup { config, threads, page_cluster };
         let counts: &[_] = if quick { &[8] } else { &[1, 8, 32] };
-        let each = |cluster: Option<u32>| counts.iter().map(move |threads| way(*threads, cluster));
+        let each = |cluster: Option<u32>| counts.iter().map(move |threads| setup(*threads, cluster));
         match config {
             Config::OsSwap => clusters.iter().flat_map(|c| each(Some(*c))).collect(),
             Config::Mmap => each(None).collect(),
-            _ if workers == 1 => vec![way(1, None)],
-            _ => vec![way(workers as usize, None), way(1, None)],
+            _ if workers == 1 => vec![setup(1, None)],
+            _ => vec![setup(workers as usize, None), setup(1, None)],
         }
     }
 
-    /// Whether the other is another way to run the same: of those the best counts.
-    pub fn rivals(&self, other: &Way) -> bool {
+    /// Whether the other is a setup of the same configuration, of which only the best counts.
+    pub fn rivals(&self, other: &Setup) -> bool {
         self.config == other.config && (self.config.paged_by_kernel() || self.threads == other.threads)
     }
 }
@@ -702,7 +702,7 @@ mod tests {
     #[test]
     fn every_way_has_its_memory() {
         let configs = [Config::DramOnly, Config::Resident, Config::Fulgurite, Config::OsSwap, Config::Mmap];
-        let of = |workers| AtOnce::of(&configs, &|config| Way::all(config, workers, &[0, 3], false));
+        let of = |workers| AtOnce::of(&configs, &|config| Setup::all(config, workers, &[0, 3], false));
         let (one, two) = (of(1), of(2));
         assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, on_named: 2, pools: 0, swapped: 6, mapped: 3 });
         assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, on_named: 4, ..one });
@@ -710,19 +710,19 @@ mod tests {
         assert_eq!(one.memory_bytes(1 << 30, 1 << 20, false), (5 << 30) + (12 << 20));
         assert_eq!(two.memory_bytes(1 << 30, 1 << 20, false), (9 << 30) + (15 << 20));
         assert_eq!(two.memory_bytes(1 << 30, 1 << 20, true), (5 << 30) + (15 << 20));
-        let swapped = AtOnce::of(&[Config::DramOnly, Config::OsSwap], &|config| Way::all(config, 1, &[0], true));
+        let swapped = AtOnce::of(&[Config::DramOnly, Config::OsSwap], &|config| Setup::all(config, 1, &[0], true));
         assert_eq!(swapped.memory_bytes(1 << 30, 1 << 20, false), (3 << 30) + (2 << 20));
     }
 
     #[test]
     fn kernel_paging_is_tried_in_several_ways_and_the_best_of_them_counts() {
-        assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3], false).len(), 6);
-        let mmap = Way::all(Config::Mmap, 1, &[0, 3], false);
+        assert_eq!(Setup::all(Config::OsSwap, 1, &[0, 3], false).len(), 6);
+        let mmap = Setup::all(Config::Mmap, 1, &[0, 3], false);
         assert_eq!(mmap.len(), 3);
         assert!(mmap[0].rivals(&mmap[2]));
         assert_eq!(
-            Way::all(Config::DramOnly, 2, &[0], true),
-            [2, 1].map(|threads| Way { config: Config::DramOnly, threads, page_cluster: None })
+            Setup::all(Config::DramOnly, 2, &[0], true),
+            [2, 1].map(|threads| Setup { config: Config::DramOnly, threads, page_cluster: None })
         );
     }
 }

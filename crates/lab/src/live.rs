@@ -8,7 +8,7 @@ use fulgurite_harness::comparison::{Measure, labels, measure, measured, planned,
 use fulgurite_harness::image::Image;
 use fulgurite_harness::privileged::Request;
 use fulgurite_harness::rows::LiveRow;
-use fulgurite_harness::session::{self, Session, Way};
+use fulgurite_harness::session::{self, Session, Setup};
 use fulgurite_harness::{Spread, checks};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, Interrupted, ended_early, go_on};
@@ -44,14 +44,14 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let hits = configs.contains(&Config::Hits);
     configs.retain(|c| *c != Config::Hits);
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
-    let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
+    let setups = |config| Setup::all(config, args.flash.workers, clusters, quick);
     let media = media(args, data_bytes)?;
-    // All is judged before anything is measured. The first medium has all flashless runs.
+    // All is checked before anything is measured. The first medium has all flashless runs.
     let mut sessions = Vec::new();
     for (number, flash) in media.iter().enumerate() {
         let mut configs = configs.clone();
         configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
-        sessions.push((Session::start(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
+        sessions.push((Session::start(flash, data_bytes, &mut configs, &setups, &interrupt)?, configs));
     }
     report::print(&args.output, &sessions[0].0.machine.line())?;
     let mut rows = Vec::new();
@@ -98,7 +98,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     for other in sessions {
         other.notes.iter().for_each(|note| session.note(note.clone()));
     }
-    let _ = session.helper.tell(&Request::SwapOff);
+    let _ = session.helper.perform(&Request::SwapOff);
     let tables = [Some(crate::live_tables::shown(&rows)), crate::live_tables::nand(&rows), Some(summary(&rows))];
     report::print_all(&args.output, tables.into_iter().flatten())?;
     report::print_all(&args.output, sentences(&rows))?;

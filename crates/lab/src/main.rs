@@ -10,9 +10,9 @@
 // They panic where standard error has no reader: `stderr::tell` does not.
 #![deny(clippy::print_stderr)]
 
+mod against_swap;
 mod alloc;
 mod args;
-mod beside_swap;
 mod catalog;
 mod checkpoint;
 mod commands;

@@ -1,8 +1,8 @@
 //! The flash of a benchmark that measures in its own process: a file, an emulated device, a model
 //! of NAND, memory, or another process's device.
 //!
-//! Everything is judged before anything is made. A file that was made is removed at the end, by the
-//! helper process where the program cannot.
+//! Everything is checked before anything is made. A file that was made is removed at the end, by
+//! the helper process where the program cannot.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub enum Holds {
     Data,
 }
 
-pub struct Judged {
+pub struct CheckedMedium {
     choice: FlashChoice,
     share_frames: bool,
     create: bool,
@@ -59,9 +59,9 @@ enum On {
     Device { socket: PathBuf, share_frames: bool },
 }
 
-impl Judged {
+impl CheckedMedium {
     /// Checks a medium for `bytes` bytes, with `beside` bytes of other memory. Nothing is made yet.
-    pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
+    pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<CheckedMedium> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
         let in_memory = match wanted.flash {
@@ -75,11 +75,11 @@ impl Judged {
         };
         checks::memory(in_memory.saturating_add(beside), bytes, machine)?;
         let (choice, share_frames) = (wanted.flash.clone(), wanted.share_frames);
-        Ok(Judged { choice, share_frames, create, bytes, holds, nand, planes: None })
+        Ok(CheckedMedium { choice, share_frames, create, bytes, holds, nand, planes: None })
     }
     /// Sets the number of planes that an emulated device is to have.
-    pub fn planes(self, planes: usize) -> Judged {
-        Judged { planes: Some(planes), ..self }
+    pub fn planes(self, planes: usize) -> CheckedMedium {
+        CheckedMedium { planes: Some(planes), ..self }
     }
     /// Makes it: a file is written in full once.
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {

@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::args::{MicroArgs, OnFlashArgs};
-use crate::medium::{Holds, Judged, TestBed};
+use crate::medium::{CheckedMedium, Holds, TestBed};
 use crate::values::{Config, FlashChoice, Measure};
 use fault::Faults;
 use fulgurite_harness::Spread;
@@ -189,7 +189,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let judged = if args.config.contains(&Measure::Miss) {
         // The frames, and the frames of the hits.
         let beside = amounts.dram_bytes + (96 << 20);
-        Some(Judged::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
+        Some(CheckedMedium::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
     } else if args.on.flash.is_some() && args.system.is_none() {
         bad_input!(
             "--flash is what misses are read from, and --config names none; add miss to it, or leave --flash out"
@@ -270,7 +270,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
 const SYSTEM_DATA_BYTES: u64 = 2 << 30;
 const SYSTEM_QUICK_DATA_BYTES: u64 = 160 << 20;
 
-/// What `--system` asks for, judged before anything is measured.
+/// What `--system` asks for, checked before anything is measured.
 fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
     if matches!(args.of, Config::DramOnly | Config::Resident | Config::Hits | Config::FlashSync) {
         bad_input!("--of {}: it has no misses to switch at; use fulgurite, pool or os-swap", args.of);
@@ -302,7 +302,7 @@ fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
 struct Rigs<'i> {
     sizes: Sizes,
     interrupt: &'i Interrupt,
-    judged: Option<Judged>,
+    judged: Option<CheckedMedium>,
     hits: Option<Hits>,
     faults: Option<Faults>,
     /// Above the medium: it goes first.

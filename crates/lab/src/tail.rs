@@ -28,7 +28,7 @@ use fulgurite_harness::child::protocol::{Batch, Batches, Load, Outcome};
 use fulgurite_harness::disturbance::{self, Patience};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::rows::{Calibration, Percentiles};
-use fulgurite_harness::session::{Running, Session, Way};
+use fulgurite_harness::session::{Running, Session, Setup};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, Interrupted};
 use fulgurite_term::progress;
@@ -168,7 +168,7 @@ impl Slice {
 impl Server {
     /// A slice of a closed loop: its throughput, and whether other work left it alone.
     fn closed(&mut self, session: &Session, batch: &Batch) -> Result<(f64, bool)> {
-        let config = self.running.way.config;
+        let config = self.running.setup.config;
         let outcome = disturbance::run(session, &mut self.running, batch).with_context(|| config.name())?;
         let quiet = disturbance::share(&outcome, config, session.flash.read_latency) <= disturbance::OF_ROUND;
         if quiet || self.closed_ns.is_empty() {
@@ -184,7 +184,8 @@ impl Server {
     /// Whether a load, in percent of dram-only's highest throughput, exceeds its own by this
     /// factor.
     fn is_beyond(&self, times: f64, load: f64) -> bool {
-        self.running.way.config != Config::DramOnly && self.max_share().is_some_and(|most| load / 100.0 > most * times)
+        self.running.setup.config != Config::DramOnly
+            && self.max_share().is_some_and(|most| load / 100.0 > most * times)
     }
 }
 
@@ -235,8 +236,8 @@ pub fn run(args: &TailArgs) -> Result<()> {
     loads.sort_by(f64::total_cmp);
     loads.dedup();
     let threads = args.flash.workers as usize;
-    let ways = |config| vec![Way { config, threads, page_cluster: None }];
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
+    let setups = |config| vec![Setup { config, threads, page_cluster: None }];
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, &setups, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, ..Params::default() };
     // An interruption keeps what was measured until then, be it nothing.
@@ -254,7 +255,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let calibrated = plan.is_some();
     let rows = plan.map_or(Vec::new(), |plan| rows(&session, name, &plan, &servers, &loads));
     let most: Vec<_> =
-        servers.iter().map(|s| (s.running.way.config, Spread::of_any(s.shares.iter().copied()))).collect();
+        servers.iter().map(|s| (s.running.setup.config, Spread::of_any(s.shares.iter().copied()))).collect();
     let mut failed = disagreements(&servers);
     for server in servers {
         if let Err(e) = session.end(server.running) {
@@ -297,8 +298,8 @@ fn serve(
     let mut first = 0;
     for config in configs {
         bar.set_message(format!("{config}: starting"));
-        let way = Way { config: *config, threads: session.flash.workers as usize, page_cluster: None };
-        let mut running = session.spawn(image, way).with_context(|| config.name())?;
+        let setup = Setup { config: *config, threads: session.flash.workers as usize, page_cluster: None };
+        let mut running = session.spawn(image, setup).with_context(|| config.name())?;
         running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed)).with_context(|| config.name())?;
         let (shares, closed, closed_ns) = (Vec::new(), Percentiles::default(), Vec::new());
         let slices = vec![Vec::new(); loads.len()];
@@ -350,7 +351,7 @@ fn serve(
                     if server.is_beyond(BEYOND, *load) {
                         continue;
                     }
-                    let config = server.running.way.config;
+                    let config = server.running.setup.config;
                     bar.set_message(format!("{config} at {load}%"));
                     match disturbance::run(session, &mut server.running, &batch) {
                         Ok(outcome) => {
@@ -384,7 +385,7 @@ fn serve(
     bar.set_message("checking");
     for server in servers {
         // Its number is compared with nobody's: see `Row::work_hash`.
-        let config = server.running.way.config;
+        let config = server.running.setup.config;
         session.ran(&mut server.running)?;
         if session.is_read_whole(config) {
             session.lift(&server.running)?;
@@ -398,7 +399,7 @@ fn serve(
 
 fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
     // With one request at a time its service time does not depend on the load.
-    let waiting = servers.iter().find(|s| s.running.way.config == Config::FlashSync);
+    let waiting = servers.iter().find(|s| s.running.setup.config == Config::FlashSync);
     let flash_sync = waiting.map(|s| s.closed.us(99.0));
     // And tells how many misses each request had.
     let simulated = floor::Service::measured(
@@ -437,13 +438,13 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
             let dram_us_per_op = 1e6 * f64::from(session.flash.workers) * load / 100.0 / offered_per_s;
             let hash = all.iter().fold(0u64, |hash, s| hash.wrapping_add(s.outcome.request_hash));
             let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
-            let guarded = server.running.way.config.guarded();
+            let guarded = server.running.setup.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
             let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
-            let switching = guarded && server.running.way.config != Config::FlashSync;
+            let switching = guarded && server.running.setup.config != Config::FlashSync;
             rows.push(Row {
                 workload: workload.to_owned(),
-                config: server.running.way.config.to_string(),
+                config: server.running.setup.config.to_string(),
                 flash: server.running.opened.flash.clone(),
                 workers: session.flash.workers,
                 dram_bytes: server.running.dram_bytes,
@@ -457,7 +458,7 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 offered_per_s,
                 ops_per_s: per(requests, elapsed_s),
                 share_of_dram_only: of_enough(shares(slices, &quiet(dram_only))),
-                max_share: if server.running.way.config == Config::DramOnly { Some(1.0) } else { server.max_share() },
+                max_share: if server.running.setup.config == Config::DramOnly { Some(1.0) } else { server.max_share() },
                 p50_us: median(latency(50.0)),
                 p99_us: median(latency(99.0)),
                 p999_us: median(latency(99.9)),
@@ -501,7 +502,7 @@ fn disagreements(servers: &[Server]) -> Vec<String> {
         })
     };
     let sentence = |server: &Server| {
-        format!("{} did other work than dram-only; the results are not comparable", server.running.way.config)
+        format!("{} did other work than dram-only; the results are not comparable", server.running.setup.config)
     };
     others.iter().filter(differs).map(sentence).collect()
 }

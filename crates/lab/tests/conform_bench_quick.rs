@@ -121,7 +121,7 @@ fn policies() {
     for stream in ["small", "zipf-0.99", "array-swap 0.8", "array-swap 0.99", "hash-table 0.99"] {
         assert!(streams.contains(stream), "{stream} is missing in {streams:?}");
     }
-    // Each stream at six sizes, three policies, two ways to hear of hits.
+    // Each stream at six sizes, three policies, two methods to hear of hits.
     assert_eq!(rows_of.len(), streams.len() * 6 * 3 * 2);
     let standings = rows(&json, "standings");
     assert_eq!(standings.len(), 6);
@@ -302,7 +302,8 @@ fn two_workers_beside_one() {
     let (json, drawing, told) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);
     let rows = rows(&json, "rows");
-    // All ways, those with one worker too, are compared before the program says that all is well.
+    // All setups, also the one with one worker, are compared before the program says that all is
+    // well.
     assert_eq!(configs_of(rows, "hash-table"), ["dram-only", "resident"]);
     for row in rows {
         whole_row(row);

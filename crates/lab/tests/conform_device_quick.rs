@@ -1,5 +1,5 @@
 //! Goal: `device` ends at small sizes over memory, over NAND and in another process, with every
-//! figure, way, goal and shape. That process ends with the program, also by kill -9. Workloads run
+//! figure, mode, goal and shape. That process ends with the program, also by kill -9. Workloads run
 //! on a served device. Method: run the program in an empty directory, read its JSON and drawing,
 //! kill it and look for its child. Nothing that depends on the machine's speed is compared.
 

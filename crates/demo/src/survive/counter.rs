@@ -65,7 +65,7 @@ pub enum Line {
     Failed(String),
 }
 
-fn tell(line: &Line) {
+fn send(line: &Line) {
     let mut text = serde_json::to_string(line).expect("plain data");
     text.push('\n');
     let mut output = std::io::stdout().lock();
@@ -86,7 +86,7 @@ pub fn run() -> ExitCode {
         _ => Err(anyhow::anyhow!("no task was given; `fulgurite-demo` runs this")),
     };
     if let Err(error) = result {
-        tell(&Line::Failed(format!("{error:#}")));
+        send(&Line::Failed(format!("{error:#}")));
     }
     // At once: another thread may be in the middle of saving.
     std::process::exit(1)
@@ -110,10 +110,10 @@ fn count(task: &Task) -> Result<()> {
     let memory = Arc::new(open(medium, task.dram_bytes)?);
     let words: Table<Key> = memory.named(WORDS).hash_map(task.distinct)?;
     let pieces: Table<u64> = memory.named(PIECES).hash_map(task.ends.len() as u64)?;
-    tell(&Line::Opened);
+    send(&Line::Opened);
     if task.create_bytes.is_some() {
-        tell(&Line::Saving);
-        tell(&Line::Saved(memory.sync()?));
+        send(&Line::Saving);
+        send(&Line::Saved(memory.sync()?));
     }
 
     // Goes on where it was: with what has been counted least.
@@ -131,7 +131,7 @@ fn count(task: &Task) -> Result<()> {
     std::thread::Builder::new().name("saver".into()).spawn(move || {
         let result = save(&saver, &seen, every);
         if let Err(error) = result {
-            tell(&Line::Failed(error.to_string()));
+            send(&Line::Failed(error.to_string()));
         }
         std::process::exit(1);
     })?;
@@ -141,10 +141,10 @@ fn count(task: &Task) -> Result<()> {
             let (piece, job): (u32, fulgurite::JobHandle<Result<(), AccessError>>) =
                 running.pop_front().context("no job is running")?;
             job.wait()??;
-            tell(&Line::Counted(piece));
+            send(&Line::Counted(piece));
             counted.fetch_add(1, Ordering::Relaxed);
         }
-        tell(&Line::Begun(piece));
+        send(&Line::Begun(piece));
         let (words, pieces, text) = (words.clone(), pieces.clone(), text.clone());
         let start = piece.checked_sub(1).map_or(0, |before| task.ends[before as usize] as usize);
         let range = start..task.ends[piece as usize] as usize;
@@ -193,14 +193,14 @@ fn save(memory: &Fulgurite, counted: &AtomicU64, every: Duration) -> Result<(), 
             std::thread::sleep(Duration::from_millis(2));
         }
         last = counted.load(Ordering::Relaxed);
-        tell(&Line::Saving);
+        send(&Line::Saving);
         if lies {
             let newest = memory.tokens()?.last().copied().unwrap_or(0);
-            tell(&Line::Saved(newest + 1));
+            send(&Line::Saved(newest + 1));
             std::thread::sleep(every);
             memory.sync()?;
         } else {
-            tell(&Line::Saved(memory.sync()?));
+            send(&Line::Saved(memory.sync()?));
         }
     }
 }

@@ -16,7 +16,7 @@ use fulgurite_harness::own_process;
 use fulgurite_term::interrupt::Interrupt;
 
 /// How often Ctrl-C is checked while the program prints nothing.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// It has stopped for good when it has saved nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -150,7 +150,7 @@ pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt
     let (process, mut input, output) = started.context("the program that counts could not be started")?;
     let mut process = Ended(process);
     // Should it be gone already, the end of its lines says so.
-    let _ = own_process::tell(&mut input, task);
+    let _ = own_process::send(&mut input, task);
     let lines = listen(output)?;
     let (mut opened, mut kill_at, mut spoke) = (false, None, Instant::now());
     loop {
@@ -162,7 +162,7 @@ pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt
         if kill_at.is_some_and(|at| at <= now) {
             break;
         }
-        let wait = kill_at.map_or(LOOK, |at| LOOK.min(at - now));
+        let wait = kill_at.map_or(POLL_EVERY, |at| POLL_EVERY.min(at - now));
         match lines.recv_timeout(wait) {
             Ok(Line::Failed(sentence)) => bail!("the program that counts could not continue: {sentence}"),
             Ok(line) => {

@@ -39,7 +39,7 @@ impl Helper {
 
     fn ask(&mut self, request: &Request) -> Result<Reply> {
         let input = self.input.as_mut().context("the helper was closed")?;
-        own_process::tell(input, request).context("the helper process has ended")?;
+        own_process::send(input, request).context("the helper process has ended")?;
         let mut line = String::new();
         self.output.read_line(&mut line).context("the helper process does not answer")?;
         match serde_json::from_str(&line).context("the helper process has ended")? {
@@ -51,7 +51,7 @@ impl Helper {
     ///
     /// # Errors
     /// What it could not do, or that it has ended.
-    pub fn tell(&mut self, request: &Request) -> Result<()> {
+    pub fn perform(&mut self, request: &Request) -> Result<()> {
         self.ask(request).map(|_| ())
     }
     /// What can be had, with swap files in this directory.
@@ -79,14 +79,14 @@ impl Helper {
     /// # Errors
     /// What it could not do, or that it has ended.
     pub fn adopt(&mut self, path: &Path) -> Result<()> {
-        self.tell(&Request::Adopt { path: std::path::absolute(path)? })
+        self.perform(&Request::Adopt { path: std::path::absolute(path)? })
     }
     /// Leaves a path alone that it was to remove at the end: the file is gone.
     ///
     /// # Errors
     /// What it could not do, or that it has ended.
     pub fn release(&mut self, path: &Path) -> Result<()> {
-        self.tell(&Request::Release { path: std::path::absolute(path)? })
+        self.perform(&Request::Release { path: std::path::absolute(path)? })
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Counted, Place};
+use super::memory::{Counted, MemoryPlan};
 use super::overhead;
 use super::page_fault::PageFaults;
 use super::program::{Program, Request};
@@ -24,7 +24,7 @@ pub enum Command {
     Open {
         program: AllocProgram,
         data_bytes: u64,
-        place: Place,
+        plan: MemoryPlan,
     },
     Run(Batch),
     Check,
@@ -102,8 +102,8 @@ enum Running {
 
 fn serve(running: &mut Option<Running>, command: Command) -> Result<serde_json::Value> {
     let value = match (command, &*running) {
-        (Command::Open { program, data_bytes, place }, None) => {
-            let program = programs::open(program, &place, data_bytes)?;
+        (Command::Open { program, data_bytes, plan }, None) => {
+            let program = programs::open(program, &plan, data_bytes)?;
             let opened = Opened { described: program.describe(), keys: program.keys() };
             *running = Some(Running::Program(program));
             serde_json::to_value(opened)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::child::{Batch, Command, Opened, Outcome};
-use super::memory::Place;
+use super::memory::MemoryPlan;
 use super::overhead::Cost;
 use super::programs;
 use super::rows::Row;
@@ -122,9 +122,9 @@ impl Contest {
         let swaps = configs.contains(&AllocConfig::OsSwap);
         if swaps {
             let (scratch, bytes) = (self.scratch.clone(), file_bytes(AllocConfig::OsSwap, self.how.data_bytes));
-            self.helper.tell(&Request::SwapOn { scratch, bytes })?;
+            self.helper.perform(&Request::SwapOn { scratch, bytes })?;
             // Of random accesses, what is read ahead is of no use.
-            self.helper.tell(&Request::PageCluster { value: 0 })?;
+            self.helper.perform(&Request::PageCluster { value: 0 })?;
         }
         let mut all = Vec::new();
         let measured = self.measure_all(program, configs, &mut all);
@@ -133,7 +133,7 @@ impl Contest {
             self.failed.extend(ended.err().map(|e| format!("{program}, {e:#}")));
         }
         if swaps {
-            self.helper.tell(&Request::SwapOff)?;
+            self.helper.perform(&Request::SwapOff)?;
         }
         measured
     }
@@ -182,7 +182,7 @@ impl Contest {
         for one in &mut *all {
             bar.set_message(format!("{}: checking", one.config));
             if let Some(name) = one.cgroup.clone().filter(|_| one.config.is_paged_by_kernel()) {
-                self.helper.tell(&Request::Lift { name })?;
+                self.helper.perform(&Request::Lift { name })?;
             }
             let checked = one.process.ask(&Command::Check);
             one.sum = self.noted(program, one.config, checked)?;
@@ -282,11 +282,11 @@ impl Contest {
         let mut cgroup = None;
         if self.capabilities.cgroup_version.is_some() {
             let no_swap = config != AllocConfig::OsSwap;
-            self.helper.tell(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
-            self.helper.tell(&Request::Join { name: name.clone(), pid: process.pid() })?;
+            self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
+            self.helper.perform(&Request::Join { name: name.clone(), pid: process.pid() })?;
             cgroup = Some(name);
         }
-        let place = Place {
+        let plan = MemoryPlan {
             config,
             limit_bytes,
             objects_max: u32::try_from(programs::objects_max(program, how.data_bytes))
@@ -295,7 +295,7 @@ impl Contest {
             file: std::path::absolute(&file)?,
             file_bytes: file_bytes(config, how.data_bytes),
         };
-        let opened = process.ask(&Command::Open { program, data_bytes: how.data_bytes, place });
+        let opened = process.ask(&Command::Open { program, data_bytes: how.data_bytes, plan });
         let (opened, failed) = match opened {
             Ok(opened) => (opened, None),
             Err(error) => (Opened::default(), Some(error)),
@@ -321,7 +321,7 @@ impl Contest {
         let _ = std::fs::remove_file(&file);
         self.helper.release(&file)?;
         if let Some(name) = cgroup {
-            self.helper.tell(&Request::DropCgroup { name })?;
+            self.helper.perform(&Request::DropCgroup { name })?;
         }
         ensure!(killed == 0, "{config}: the kernel ended it for want of memory; give more --dram");
         Ok(())

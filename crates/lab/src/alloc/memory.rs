@@ -17,7 +17,7 @@ pub use crate::kernel::Slab;
 
 /// What one configuration has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Place {
+pub struct MemoryPlan {
     pub config: AllocConfig,
     /// DRAM of the process, as its cgroup limits it.
     pub limit_bytes: u64,
@@ -42,7 +42,7 @@ pub struct Counted {
 
 /// What a process has in addition to what its allocator counts: kernel memory of rings and page
 /// tables.
-pub const BESIDE: u64 = 6 << 20;
+pub const UNCOUNTED_BYTES: u64 = 6 << 20;
 
 /// The allocator of a process under measurement.
 #[derive(Clone, Copy)]
@@ -51,18 +51,20 @@ pub struct Memory(Heap);
 impl Memory {
     /// Starts the allocator of a configuration, once in a process. It may use all of the DRAM that
     /// the process does not use yet, but for what its program is going to take.
-    pub fn start(place: &Place, program_bytes: u64) -> Result<Memory> {
-        let Place { config, limit_bytes, objects_max, ref file, file_bytes, .. } = *place;
+    pub fn start(plan: &MemoryPlan, program_bytes: u64) -> Result<Memory> {
+        let MemoryPlan { config, limit_bytes, objects_max, ref file, file_bytes, .. } = *plan;
         let medium = || Medium::new_file(file, file_bytes);
         let objects = |mode| -> Result<Heap> {
             let own = resident_bytes()?;
-            let dram =
-                limit_bytes.checked_sub(own + program_bytes + BESIDE).context("the process alone fills its DRAM")?;
+            let dram = limit_bytes
+                .checked_sub(own + program_bytes + UNCOUNTED_BYTES)
+                .context("the process alone fills its DRAM")?;
             let settings = ObjectSettings { mode, ..ObjectSettings::new(medium(), dram, objects_max) };
             Ok(Heap::Objects(ObjectAllocator::start(&settings)?))
         };
-        let pages =
-            |mode| -> Result<Heap> { Ok(Heap::Pages(Allocator::start_in(mode, medium(), limit_bytes - BESIDE)?)) };
+        let pages = |mode| -> Result<Heap> {
+            Ok(Heap::Pages(Allocator::start_in(mode, medium(), limit_bytes - UNCOUNTED_BYTES)?))
+        };
         let heap = match config {
             AllocConfig::ObjectPerPage => objects(Mode::InLine)?,
             AllocConfig::ObjectPerPageCompatible => objects(Mode::Compatible)?,

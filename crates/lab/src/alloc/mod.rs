@@ -47,7 +47,7 @@ pub fn run(args: &AllocArgs) -> Result<()> {
     let capabilities = helper.probe(&scratch)?;
     let mut notes = skipped(&mut configs, &capabilities);
     if configs.contains(&AllocConfig::OsSwap) && capabilities.zswap == "on" {
-        helper.tell(&Request::ZswapOff)?;
+        helper.perform(&Request::ZswapOff)?;
         notes.push("zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned());
     }
     notes.push(format!(

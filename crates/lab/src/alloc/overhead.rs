@@ -3,7 +3,7 @@
 //!
 //! All objects are in the object cache, and each is touched when its page has left. So every touch
 //! is a fault that reads no flash. The bare primitives are a signal, a page moved out, a page moved
-//! in, and the bytes of an object copied each way.
+//! in, and the bytes of an object copied in each direction.
 
 use std::hint::black_box;
 

@@ -20,9 +20,9 @@ use crate::kernel;
 /// Bytes of the file that it needs.
 pub const FILE_BYTES: u64 = 64 << 20;
 /// DRAM in addition to what the process has: tables, what stays free, and a few hundred pages.
-const BESIDE_BYTES: u64 = 4 << 20;
+const EXTRA_BYTES: u64 = 4 << 20;
 /// The handler thread has published its counts by then.
-const TOLD_AFTER: Duration = Duration::from_millis(250);
+const PUBLISHED_AFTER: Duration = Duration::from_millis(250);
 
 /// Time of a fault, in ns.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl PageFaults {
         let bare = Bare::start(Content::Zeros)?;
         // Its pages are this process' as well.
         bare.faults(0);
-        let dram_bytes = kernel::resident_bytes()? + BESIDE_BYTES;
+        let dram_bytes = kernel::resident_bytes()? + EXTRA_BYTES;
         let opened = Medium::new_file(file, FILE_BYTES)
             .open(&fulgurite_backing::Settings { dram_bytes, ..Default::default() })?;
         let told = Arc::default();
@@ -82,7 +82,7 @@ impl PageFaults {
         begun.elapsed().as_nanos() as f64 / PLACES as f64
     }
     fn settled(&self) -> fulgurite_fault::Summary {
-        std::thread::sleep(TOLD_AFTER);
+        std::thread::sleep(PUBLISHED_AFTER);
         self.buffer.statistics().summary()
     }
     /// Measures both, in turns.

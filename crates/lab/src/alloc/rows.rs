@@ -3,7 +3,7 @@
 use fulgurite_format::format_bytes;
 use serde::Serialize;
 
-use crate::beside_swap::{self, Ran};
+use crate::against_swap::{self, Ran};
 
 use fulgurite_harness::Spread;
 use fulgurite_term::report::table::{Columns, number, or_dash, percent};
@@ -88,5 +88,5 @@ pub fn plot(rows: &[Row]) -> String {
         ops_per_s: row.ops_per_s_spread,
         ratio_to_swap: row.ratio_to_swap,
     };
-    beside_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
+    against_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
 }

@@ -18,15 +18,15 @@ use fulgurite_sys::{Arena, Backed, DirectFile, ImageChild, ImageFile, affinity};
 
 use super::job::{Gaps, Job, Progress, State, Sum, WORDS};
 use super::log::{self, Changed, Log};
+use super::method::{Made, Method, Run};
 use super::used::{Used, huge_bytes};
-use super::way::{Made, Run, Way};
 use fulgurite_harness::child::added_work;
 
 const IMAGE: &str = "image";
 const LOG: &str = "log";
 
 /// A checkpoint that is being made while the computation goes on.
-struct Begun {
+struct OngoingCheckpoint {
     at: Instant,
     held: Duration,
     state: State,
@@ -44,7 +44,7 @@ enum By {
 
 /// What takes checkpoints of a memory.
 struct Keeper<'k> {
-    way: Way,
+    method: Method,
     job: &'k Job,
     core: usize,
     cores: &'k [usize],
@@ -54,16 +54,16 @@ struct Keeper<'k> {
     log: Option<&'k Log>,
     changed: Changed,
     busy: &'k AtomicBool,
-    begun: mpsc::Sender<Begun>,
+    begun: mpsc::Sender<OngoingCheckpoint>,
     made: Vec<Made>,
 }
 
 impl Keeper<'_> {
     fn take(&mut self, memory: &Arena, state: State) -> Result<()> {
         let at = Instant::now();
-        let written = match self.way {
-            Way::Plain | Way::Fulgurite | Way::Sync => return Ok(()),
-            Way::File => {
+        let written = match self.method {
+            Method::Plain | Method::Fulgurite | Method::Sync => return Ok(()),
+            Method::File => {
                 let file = self.file.as_ref().context("the file is not open")?;
                 let mut pages = self.changed.take();
                 pages.sort_unstable();
@@ -76,35 +76,35 @@ impl Keeper<'_> {
                 file.sync_all()?;
                 (pages.len() * SUBPAGE_BYTES) as u64
             }
-            Way::Dump => {
+            Method::Dump => {
                 self.image.write(memory, self.job.bytes())?;
                 self.job.bytes() as u64
             }
-            Way::Fork => {
+            Method::Fork => {
                 // The kernel may put a child onto an idle core, which this thread's core is not.
                 affinity::pin_to(self.cores)?;
                 let child = self.image.write_in_child(memory, self.job.bytes()).context("there is no child process")?;
                 affinity::pin(self.core)?;
                 let by = By::Child { child, bytes: self.job.bytes() as u64 };
-                return self.begin(Begun { at, held: at.elapsed(), state, by });
+                return self.begin(OngoingCheckpoint { at, held: at.elapsed(), state, by });
             }
-            Way::Behind => {
+            Method::Behind => {
                 let pages = self.changed.take();
                 self.log.context("there is no log")?.copy(memory, &pages);
-                return self.begin(Begun { at, held: at.elapsed(), state, by: By::Copy(pages) });
+                return self.begin(OngoingCheckpoint { at, held: at.elapsed(), state, by: By::Copy(pages) });
             }
         };
         self.made.push(Made { state, held: at.elapsed(), durable: at.elapsed(), written });
         Ok(())
     }
-    fn begin(&self, begun: Begun) -> Result<()> {
+    fn begin(&self, begun: OngoingCheckpoint) -> Result<()> {
         self.busy.store(true, Ordering::Release);
         self.begun.send(begun).map_err(|_| anyhow!("no thread waits for the checkpoint any more"))
     }
 }
 
-/// Runs it one way, in a directory that is empty before and after.
-pub fn run(directory: &Path, job: &Job, first: State, way: Way, cores: &[usize]) -> Result<Run> {
+/// Runs it by one method, in a directory that is empty before and after.
+pub fn run(directory: &Path, job: &Job, first: State, method: Method, cores: &[usize]) -> Result<Run> {
     let memory = PlainMemory::new(Backed::HugePages)?;
     let mut page_bytes = [0; SUBPAGE_BYTES];
     for page in 0..job.pages {
@@ -112,11 +112,11 @@ pub fn run(directory: &Path, job: &Job, first: State, way: Way, cores: &[usize])
         memory.arena().write(page as usize * SUBPAGE_BYTES, &page_bytes);
     }
     let image = ImageFile::new(directory, IMAGE)?;
-    if matches!(way, Way::File | Way::Behind) {
+    if matches!(method, Method::File | Method::Behind) {
         image.write(memory.arena(), job.bytes()).context("the first image cannot be written")?;
     }
-    let file = (way == Way::File).then(|| File::options().write(true).open(directory.join(IMAGE))).transpose()?;
-    let log = (way == Way::Behind).then(|| Log::create(&directory.join(LOG), job)).transpose()?;
+    let file = (method == Method::File).then(|| File::options().write(true).open(directory.join(IMAGE))).transpose()?;
+    let log = (method == Method::Behind).then(|| Log::create(&directory.join(LOG), job)).transpose()?;
     let (progress, busy) = (Progress::from(first), AtomicBool::new(false));
     let huge_before = huge_bytes();
     let before = Used::now();
@@ -124,7 +124,7 @@ pub fn run(directory: &Path, job: &Job, first: State, way: Way, cores: &[usize])
     let (gaps, made, children) = std::thread::scope(|scope| -> Result<_> {
         let making = scope.spawn(|| make(to_make, log.as_ref(), &busy));
         let keeper = Keeper {
-            way,
+            method,
             job,
             core: cores[0],
             cores,
@@ -153,7 +153,7 @@ pub fn run(directory: &Path, job: &Job, first: State, way: Way, cores: &[usize])
     drop(memory);
     let restored = match made.last() {
         Some(last) => {
-            let hash = restore(directory, job, way, made.len() as u64)?;
+            let hash = restore(directory, job, method, made.len() as u64)?;
             let State { updates, hash: was } = last.state;
             ensure!(hash == was, "what was kept after {updates} updates is {hash:x}; the memory was {was:x}");
             Some(last.state.updates)
@@ -179,7 +179,7 @@ fn compute(
 ) -> Result<(Gaps, Vec<Made>)> {
     affinity::pin(keeper.core).context("cannot pin to the computation's core")?;
     let arena = memory.arena().clone();
-    let tracks = matches!(keeper.way, Way::File | Way::Behind);
+    let tracks = matches!(keeper.method, Method::File | Method::Behind);
     let mut is_due = false;
     let mut gaps = Gaps::new(job);
     for update in 0..job.all_updates() {
@@ -202,9 +202,13 @@ fn compute(
 }
 
 /// Makes, or waits for, what was begun.
-fn make(to_make: mpsc::Receiver<Begun>, log: Option<&Log>, busy: &AtomicBool) -> Result<(Vec<Made>, Duration)> {
+fn make(
+    to_make: mpsc::Receiver<OngoingCheckpoint>,
+    log: Option<&Log>,
+    busy: &AtomicBool,
+) -> Result<(Vec<Made>, Duration)> {
     let (mut made, mut children, mut end) = (Vec::new(), Duration::ZERO, 0);
-    for Begun { at, held, state, by } in to_make {
+    for OngoingCheckpoint { at, held, state, by } in to_make {
         let written = match by {
             By::Child { child, bytes } => {
                 children += child.wait().context("the child process could not write the image")?;
@@ -234,12 +238,12 @@ fn hash_of(arena: &Arena, job: &Job) -> u64 {
 }
 
 /// Reads the image past the page cache, as after a crash.
-fn restore(directory: &Path, job: &Job, way: Way, checkpoints: u64) -> Result<u64> {
+fn restore(directory: &Path, job: &Job, method: Method, checkpoints: u64) -> Result<u64> {
     let kept = Arena::anonymous(job.bytes(), Backed::HugePages)?;
     let file = DirectFile::open(&directory.join(IMAGE))?;
     ensure!(file.bytes()? == job.bytes() as u64, "the image has {} bytes", file.bytes()?);
     log::read_whole(&file, 0, &kept, job.bytes())?;
-    if way == Way::Behind {
+    if method == Method::Behind {
         let segments = log::replay(&directory.join(LOG), &kept, job)?;
         ensure!(segments == checkpoints, "{segments} of {checkpoints} checkpoints are in the log");
     }

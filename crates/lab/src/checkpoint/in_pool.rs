@@ -1,5 +1,5 @@
-//! The computation as requests of a runtime over a pool ([`Place`]), with less DRAM than data: kept
-//! by `sync` from another thread, or not at all.
+//! The computation as requests of a runtime over a pool ([`Target`]), with less DRAM than data:
+//! kept by `sync` from another thread, or not at all.
 //!
 //! Each update is a write section, so a token has all of it or nothing. A sync that has closed the
 //! gate asks the program for its state ([`Durable::save`]).
@@ -15,14 +15,14 @@ use fulgurite_memory::{AccessError, RawMemory};
 use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
 
 use super::job::{Gaps, Job, Progress, State, Sum};
-use super::place::Place;
+use super::method::{Made, Run};
+use super::target::Target;
 use super::used::{Used, huge_bytes};
-use super::way::{Made, Run};
 use fulgurite_flash::Mover;
 use fulgurite_harness::child::added_work;
 
 /// How often it is seen that the computation has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 struct Updates {
     job: Job,
@@ -92,7 +92,7 @@ fn sync_when_due(
 ) -> Result<(Vec<Made>, u64)> {
     let (mut made, mut token) = (Vec::new(), 0);
     loop {
-        match fell_due.recv_timeout(LOOK) {
+        match fell_due.recv_timeout(POLL_EVERY) {
             Ok(()) => {}
             Err(mpsc::RecvTimeoutError::Timeout) if !ended() => continue,
             Err(_) => return Ok((made, token)),
@@ -112,9 +112,9 @@ fn sync_when_due(
 }
 
 /// Runs it over a new pool there.
-pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: bool, cores: &[usize]) -> Result<Run> {
+pub fn run(target: &Target, job: &Job, first: State, dram_bytes: u64, with_sync: bool, cores: &[usize]) -> Result<Run> {
     let subpages = u32::try_from(job.pages)?;
-    let flash = place.filled(job)?;
+    let flash = target.filled(job)?;
     let bytes = job.pages * SUBPAGE_BYTES as u64;
     let builder = Runtime::builder(flash.clone()).dram(dram_bytes).pool(bytes).existing(bytes).cores(&cores[..1]);
     let runtime = builder.build()?;
@@ -124,7 +124,7 @@ pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: b
     let ended = Arc::new(Mutex::new(None));
     let (due, fell_due) = mpsc::channel();
     let (mut made, mut token) = (Vec::new(), 0);
-    let (huge_before, writes_before) = (huge_bytes(), place.written(&flash));
+    let (huge_before, writes_before) = (huge_bytes(), target.written(&flash));
     let before = Used::now();
     std::thread::scope(|scope| -> Result<()> {
         let serving = scope.spawn(|| {
@@ -140,13 +140,13 @@ pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: b
         });
         if with_sync {
             let ended = || serving.is_finished();
-            (made, token) = sync_when_due(&runtime, &|| place.written(&flash), &noted, job, &fell_due, ended)?;
+            (made, token) = sync_when_due(&runtime, &|| target.written(&flash), &noted, job, &fell_due, ended)?;
         }
         serving.join().map_err(|_| anyhow!("the thread that serves died"))??;
         Ok(())
     })?;
     let used = Used::since(before, Duration::ZERO);
-    let written = place.written(&flash) - writes_before;
+    let written = target.written(&flash) - writes_before;
     let huge = (huge_before, huge_bytes());
     let gaps = ended.lock().map_err(|_| anyhow!("the service died"))?.take().context("the service did not end")?;
     let end = progress.state();
@@ -158,7 +158,7 @@ pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: b
     // A token of the state as it is now.
     drop(runtime);
     drop(flash);
-    let again = place.again()?;
+    let again = target.again()?;
     let mut sum = Sum::default();
     Mover::new(&*again)?.read(0..subpages, |(subpage, page)| {
         sum.add(subpage.into(), page?);

@@ -1,5 +1,5 @@
-//! The computation, the same in all ways: after some computing, an update of a single word among
-//! pages that change from one checkpoint to the next.
+//! The computation, the same with all methods: after some computing, an update of a single word
+//! among pages that change from one checkpoint to the next.
 //!
 //! Two numbers that do not depend on the order of updates identify its state: their count, and the
 //! sum of all words, each with its own weight. The second follows from an image, and the

@@ -18,10 +18,10 @@ mod in_memory;
 mod in_pool;
 mod job;
 mod log;
-mod place;
+mod method;
 mod shown;
+mod target;
 mod used;
-mod way;
 
 use std::time::Duration;
 
@@ -43,11 +43,11 @@ use fulgurite_term::report::charts::stack;
 use fulgurite_term::report::{self, Report};
 
 use job::Job;
-use way::{Made, Run, Way};
+use method::{Made, Method, Run};
 
 const WORK: Duration = Duration::from_micros(10);
 
-/// A way, over all rounds.
+/// A method, over all rounds.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     way: &'static str,
@@ -143,34 +143,34 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     // Two images, or one and the log.
     let files_bytes = data_bytes + data_bytes.max(log::log_bytes(&job));
     let own = args.on.flash.is_none();
-    checks::space("--dir", &directory, files_bytes + if own { place::pool_bytes(data_bytes) } else { 0 })?;
+    checks::space("--dir", &directory, files_bytes + if own { target::pool_bytes(data_bytes) } else { 0 })?;
     let made = FlashChoice::File(directory.join(format!("fulgurite-checkpoint-{}.flash", std::process::id())));
     let wanted = args.on.wanted(&made);
-    let judged = place::Judged::new(wanted, data_bytes, dram_bytes, &machine)?;
+    let judged = target::CheckedTarget::new(wanted, data_bytes, dram_bytes, &machine)?;
     let files = tempfile::Builder::new().prefix("fulgurite-checkpoint-").tempdir_in(&directory)?;
     let kept = files.path().join("kept");
     std::fs::create_dir(&kept)?;
     let cores = affinity::cores();
 
-    let place = judged.make(&interrupt)?;
+    let target = judged.make(&interrupt)?;
     let preparing = progress::waiting("the first state");
     let first = job.first();
     preparing.finish_and_clear();
-    let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);
+    let bar = progress::steps("checkpoint", (rounds * Method::ALL.len()) as u64);
     let (runs, interrupted) = until_interrupted(0..rounds, |number| {
-        let mut round: [Option<Run>; Way::ALL.len()] = Default::default();
-        for turn in 0..Way::ALL.len() {
+        let mut round: [Option<Run>; Method::ALL.len()] = Default::default();
+        for turn in 0..Method::ALL.len() {
             interrupt.check()?;
             // Each round begins with another one, so that none always comes after the same.
-            let index = (turn + number) % Way::ALL.len();
-            let way = Way::ALL[index];
-            bar.set_message(way.name());
-            let run = if way.in_pool() {
-                in_pool::run(&place, &job, first, dram_bytes, way == Way::Sync, &cores)
+            let index = (turn + number) % Method::ALL.len();
+            let method = Method::ALL[index];
+            bar.set_message(method.name());
+            let run = if method.in_pool() {
+                in_pool::run(&target, &job, first, dram_bytes, method == Method::Sync, &cores)
             } else {
-                in_memory::run(&kept, &job, first, way, &cores)
+                in_memory::run(&kept, &job, first, method, &cores)
             };
-            round[index] = Some(run.with_context(|| format!("{} failed", way.name()))?);
+            round[index] = Some(run.with_context(|| format!("{} failed", method.name()))?);
             bar.inc(1);
         }
         Ok(round.into_iter().flatten().collect())
@@ -191,12 +191,12 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             cores.len()
         ),
     )?;
-    report::print(&args.output, &place.sentence())?;
+    report::print(&args.output, &target.sentence())?;
     report::print(&args.output, &shown::lines(&rows))?;
     let setting = serde_json::json!({
         "flash": if own { "file".to_owned() } else { wanted.flash.to_string() },
-        "medium": place.describe(),
-        "syncs_in_a_device": place.is_served(),
+        "medium": target.describe(),
+        "syncs_in_a_device": target.is_served(),
         "interval_ms": interval.as_secs_f64() * 1e3,
         "work_us": WORK.as_secs_f64() * 1e6,
         "checkpoints_due": checkpoints,
@@ -207,15 +207,16 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
         .finish(&args.output, || stack(&shown::drawings(&rows)))
 }
 
-/// What all rounds came to, by way.
+/// What all rounds came to, by method.
 fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
     let hash = runs[0][0].end.hash;
-    let row = |(index, way): (usize, Way)| {
+    let row = |(index, method): (usize, Method)| {
         let of_way: Vec<&Run> = runs.iter().map(|round| &round[index]).collect();
         for run in &of_way {
-            ensure!(run.end.hash == hash, "{} did other work than {}", way.name(), Way::ALL[0].name());
+            ensure!(run.end.hash == hash, "{} did other work than {}", method.name(), Method::ALL[0].name());
         }
-        let base = Way::ALL.iter().position(|other| *other == way.unkept()).context("a way is compared with none")?;
+        let base =
+            Method::ALL.iter().position(|other| *other == method.unkept()).context("a way is compared with none")?;
         let by_round = |of: &dyn Fn(&Run) -> f64| Spread::of(of_way.iter().map(|run| of(run)));
         let beside = |other: usize| {
             let share = |round: &Vec<Run>| round[other].gaps.seconds() / round[index].gaps.seconds();
@@ -239,11 +240,11 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             all.map(|all| Spread::of(all).median as u64)
         };
         Ok(Row {
-            way: way.name(),
-            survives_a_crash: way.survives(),
+            way: method.name(),
+            survives_a_crash: method.survives(),
             rounds: of_way.len(),
             data_bytes: job.bytes() as u64,
-            dram_bytes: if way.in_pool() { dram_bytes } else { job.bytes() as u64 },
+            dram_bytes: if method.in_pool() { dram_bytes } else { job.bytes() as u64 },
             dirty_bytes: job.dirty_pages * SUBPAGE_BYTES as u64,
             checkpoints: by_round(&|run| run.made.len() as f64),
             updates,
@@ -275,5 +276,5 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             work_hash: format!("{hash:016x}"),
         })
     };
-    Way::ALL.iter().copied().enumerate().map(row).collect()
+    Method::ALL.iter().copied().enumerate().map(row).collect()
 }

@@ -7,7 +7,7 @@ use fulgurite_flash::Op;
 use serde::Serialize;
 
 use super::args::Figure;
-use super::ways::{Ran, Work};
+use super::movers::{Ran, Work};
 use fulgurite_harness::Spread;
 use fulgurite_term::names;
 
@@ -80,10 +80,10 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
             return;
         }
         let time = if nand { times.nand } else { times.each };
-        let beside_copies = figure == Figure::Interface;
-        let into_sectors = if beside_copies && how != How::BypassedNear { INTO } else { chunk };
+        let with_copies = figure == Figure::Interface;
+        let into_sectors = if with_copies && how != How::BypassedNear { INTO } else { chunk };
         let copies_per_s = (how == How::NandDma).then_some(PAPERS_DMA);
-        let work = Work { op, chunk, depth, buffer, time, seed, beside_copies, into_sectors, copies_per_s };
+        let work = Work { op, chunk, depth, buffer, time, seed, with_copies, into_sectors, copies_per_s };
         cells.push(Cell { figure, how, work });
     };
     if figures.contains(&Figure::Interface) {

@@ -4,7 +4,7 @@
 //! ten microseconds. A disturbance, or a change of the caches, then hits both. The difference is
 //! the protocol (6.2 of the paper).
 //!
-//! Invariant: as in `ways.rs`.
+//! Invariant: as in `movers.rs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use fulgurite_device::{Commands, DeviceFlash, Opcode, SECTOR_BYTES};
 use fulgurite_flash::Op;
 
-use super::ways::{Elsewhere, Meter, Places, Ran, Way, Work, middle};
+use super::movers::{ChunkMover, ChunkOffsets, Elsewhere, Meter, Ran, Work, middle};
 
 /// A device that completes nothing for so long is taken for dead.
 const PATIENCE_NS: u64 = 10_000_000_000;
@@ -75,10 +75,10 @@ impl Driver {
 
     /// One at a time: begin, wait, copy.
     fn one_by_one(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
-        let mut places = Places::of(work, commands.sectors());
+        let mut offsets = ChunkOffsets::of(work, commands.sectors());
         let mut meter = Meter::begin(work);
         loop {
-            one(commands, opcode(work), places.next(), work.chunk, data)?;
+            one(commands, opcode(work), offsets.next(), work.chunk, data)?;
             if !meter.ended(0) {
                 return meter.ran();
             }
@@ -87,14 +87,14 @@ impl Driver {
 
     /// Reads one at a time, in turns with their copies alone. The data buffer has room for one, and
     /// `data` is filled chunk by chunk.
-    fn beside_copies(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
+    fn with_copies(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
         let bytes = work.chunk as usize * SECTOR_BYTES;
         let (whole, mut at) = (data.len(), 0);
         let mut next = || {
             at = if at + 2 * bytes > whole { 0 } else { at + bytes };
             at..at + bytes
         };
-        let mut places = Places::of(work, commands.sectors());
+        let mut offsets = ChunkOffsets::of(work, commands.sectors());
         let slice = (SLICE_SECTORS / work.chunk).clamp(2, SLICE_MAX);
         let (mut alone, mut through) = (Vec::with_capacity(1 << 16), Vec::with_capacity(1 << 16));
         let mut through_ns = 0;
@@ -105,7 +105,7 @@ impl Driver {
         for turn in 0u64.. {
             let with = matches!(turn % 4, 0 | 3);
             // The last command before a slice of copies is theirs: they copy what it has read.
-            let id = commands.begin(Opcode::Read, places.next().into(), work.chunk, None).context("no room")?;
+            let id = commands.begin(Opcode::Read, offsets.next().into(), work.chunk, None).context("no room")?;
             commands.wait()?.status.to_result()?;
             commands.copy_out(id, &mut data[next()]);
             if with {
@@ -115,7 +115,7 @@ impl Driver {
             let mut last = begun;
             for _ in 0..slice {
                 if with {
-                    one(commands, Opcode::Read, places.next(), work.chunk, &mut data[next()])?;
+                    one(commands, Opcode::Read, offsets.next(), work.chunk, &mut data[next()])?;
                 } else {
                     commands.copy_out(id, &mut data[next()]);
                 }
@@ -146,13 +146,13 @@ impl Driver {
     }
 
     fn pipelined(commands: &mut Commands, work: &Work, buffer: u32, data: &mut [u8]) -> Result<Ran> {
-        let mut places = Places::of(work, commands.sectors());
+        let mut offsets = ChunkOffsets::of(work, commands.sectors());
         let reads = work.op == Op::Read;
         // A request larger than the buffer goes in pieces, as with the paper's driver.
         let piece = work.chunk.min(1 << buffer.ilog2());
         let mut asked = vec![Asked::default(); work.depth];
         for one in &mut asked {
-            one.sector = places.next();
+            one.sector = offsets.next();
         }
         // By command: whose piece it is, where in the request it begins, and its length.
         let mut pieces = vec![(0usize, 0u32, 0u32); work.depth * work.chunk.div_ceil(piece) as usize];
@@ -196,10 +196,10 @@ impl Driver {
                 one.ended += count;
                 if one.ended == work.chunk {
                     going &= meter.ended(at);
-                    *one = Asked { sector: places.next(), ..Asked::default() };
+                    *one = Asked { sector: offsets.next(), ..Asked::default() };
                 }
             }
-            at = meter.looked(at, moved);
+            at = meter.polled(at, moved);
             if moved {
                 moved_ns = at;
             } else {
@@ -212,7 +212,7 @@ impl Driver {
     }
 }
 
-impl Way for Driver {
+impl ChunkMover for Driver {
     fn run(&mut self, work: &Work) -> Result<Ran> {
         let buffer = work.buffer.unwrap_or((work.chunk * work.depth as u32).next_power_of_two());
         let pieces = work.depth * work.chunk.div_ceil(work.chunk.min(1 << buffer.ilog2())) as usize;
@@ -233,8 +233,8 @@ impl Way for Driver {
             one(&mut commands, op, 0, warm.chunk, part)?;
         }
         let alone = work.depth == 1 && work.chunk <= buffer;
-        let ran = if alone && work.op == Op::Read && work.beside_copies {
-            Driver::beside_copies(&mut commands, work, data)
+        let ran = if alone && work.op == Op::Read && work.with_copies {
+            Driver::with_copies(&mut commands, work, data)
         } else if alone {
             Driver::one_by_one(&mut commands, work, &mut data[..work.chunk as usize * SECTOR_BYTES])
         } else {

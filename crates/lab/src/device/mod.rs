@@ -1,25 +1,25 @@
 //! `device`: the evaluation of *Design and Implementation of a Mobile Storage Leveraging the
 //! DRAM Interface* (6.2 to 6.4), live.
 //!
-//! Each round measures everything once, so that a disturbance hits all ways, and shares are of one
+//! Each round measures everything once, so that a disturbance hits all modes, and shares are of one
 //! round. The host has the first core, the firmware the last. The paper's device moved data by DMA
 //! at up to 450 MB/s, here the host's core copies.
 //!
 //! It also has what served devices need: [`medium`] behind their firmware, `contents` of its
 //! file, [`places`] of paths, [`wear`] of the NAND.
 //!
-//! [`args`] has its options, `cells` what is measured, `rig` what on, `ways`, `driver` and
+//! [`args`] has its options, `cells` what is measured, `rig` what on, `movers`, `driver` and
 //! `process` how, `shapes` and `shown` the results.
 
 pub mod args;
 mod cells;
 mod driver;
+mod movers;
 mod nbd_client;
 pub(crate) mod process;
 mod rig;
 mod shapes;
 mod shown;
-mod ways;
 
 use std::time::Duration;
 
@@ -39,10 +39,10 @@ use fulgurite_term::report::{self, Report};
 use args::{BenchArgs, Figure};
 use cells::{Times, cells, rows};
 use fulgurite_term::media::device::{self as medium, Below, Kept, Plan};
+use movers::Ran;
 use rig::Rig;
 use shapes::Shape;
 use shown::Goal;
-use ways::Ran;
 
 /// NAND as in the paper's prototype, and its planes.
 const PAPERS_NAND: &str = include_str!("paper.toml");
@@ -127,7 +127,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     report::print_all(&args.output, [machine.line(), cores_line])?;
     report::print_all(&args.output, rig.about())?;
     report::print(&args.output, &shown::tables(&rows))?;
-    if let Some(table) = shown::beside_each_other(&rows) {
+    if let Some(table) = shown::side_by_side(&rows) {
         report::print(&args.output, &table)?;
         report::print(&args.output, HOW_CPU_IS_COUNTED)?;
     }

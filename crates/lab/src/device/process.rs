@@ -17,7 +17,7 @@ use fulgurite_device::{
 };
 
 use super::args::BesideArgs;
-use super::ways::{Elsewhere, SPIN};
+use super::movers::{Elsewhere, SPIN};
 use crate::medium::touched_memory;
 use fulgurite_harness::own_process;
 

@@ -18,9 +18,9 @@ use fulgurite_store::StoreConfig;
 use super::args::Figure;
 use super::cells::{Cell, How};
 use super::driver::{Driver, Memory};
+use super::movers::{ChunkMover, OverNbd, Queued, Ran, SETTLE, SPIN, Waits};
 use super::nbd_client;
 use super::process::Beside;
-use super::ways::{OverNbd, Queued, Ran, SETTLE, SPIN, Waits, Way};
 use crate::medium::touched_memory;
 use fulgurite_flash::Mover;
 use fulgurite_term::interrupt::Interrupt;
@@ -31,11 +31,11 @@ use fulgurite_term::progress;
 /// A worker's time between two misses in AstriFlash (II), in which it polls no queue.
 const COMPUTING: Waits = Waits::Computing(10_000);
 
-/// All ways, ready. What comes first is dropped first.
+/// All movers, ready. What comes first is dropped first.
 pub struct Rig {
-    /// By what, and whether through its queue into frames. Else by the paper's driver, or the only
-    /// way.
-    ways: HashMap<(How, bool), Box<dyn Way>>,
+    /// By what is moved, and whether through its queue into frames. Else the paper's driver moves
+    /// it, or the only mover that there is.
+    movers: HashMap<(How, bool), Box<dyn ChunkMover>>,
     nand: Option<(Arc<NandFlash>, Arc<DeviceFlash>)>,
     _server: NbdServer,
     _beside: Beside,
@@ -79,8 +79,8 @@ impl Rig {
         // What is read is copied there, whatever the medium.
         let into = Memory::default();
         let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt)).transpose()?;
-        let mut ways = HashMap::new();
-        let mut add = |how, queued, way: Box<dyn Way>| ways.insert((how, queued), way);
+        let mut movers = HashMap::new();
+        let mut add = |how, queued, mover: Box<dyn ChunkMover>| movers.insert((how, queued), mover);
         if let Some((nand, device)) = &nand {
             about.insert(2, format!("nand: the device over the store over {}", nand.describe()));
             for how in [How::Nand, How::NandDma] {
@@ -110,7 +110,7 @@ impl Rig {
         config.depth = 256;
         let server = NbdServer::start(touched_memory(sectors)?, config)?;
         add(How::Nbd, false, Box::new(OverNbd::new(nbd_client::Client::connect(&socket)?)));
-        Ok(Rig { ways, nand, _server: server, _beside: beside, _files: files, about })
+        Ok(Rig { movers, nand, _server: server, _beside: beside, _files: files, about })
     }
     /// The device over NAND, written once: unwritten sectors are not read from NAND.
     fn over_nand(
@@ -147,8 +147,8 @@ impl Rig {
     /// Measures one thing, once.
     pub fn run(&mut self, cell: &Cell) -> Result<Ran> {
         std::thread::sleep(SETTLE);
-        let queued = cell.figure == Figure::Depth && self.ways.contains_key(&(cell.how, true));
-        let way = self.ways.get_mut(&(cell.how, queued)).context("it was not made")?;
-        way.run(&cell.work).with_context(|| format!("{} failed at {:?}", cell.how.name(), cell.work))
+        let queued = cell.figure == Figure::Depth && self.movers.contains_key(&(cell.how, true));
+        let mover = self.movers.get_mut(&(cell.how, queued)).context("it was not made")?;
+        mover.run(&cell.work).with_context(|| format!("{} failed at {:?}", cell.how.name(), cell.work))
     }
 }

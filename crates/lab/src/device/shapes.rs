@@ -216,18 +216,18 @@ mod tests {
     use std::time::Duration;
 
     use super::super::cells::{How, Times, cells, rows};
-    use super::super::ways::Ran;
+    use super::super::movers::Ran;
     use super::*;
     use crate::device::args::Figure;
 
     /// Shapes of curves that a function makes, over NAND.
-    fn of(mb_per_s: impl Fn(&super::super::ways::Work) -> f64) -> Vec<Shape> {
+    fn of(mb_per_s: impl Fn(&super::super::movers::Work) -> f64) -> Vec<Shape> {
         let times = Times { each: Duration::ZERO, nand: Duration::ZERO };
         let cells: Vec<_> = cells(&[Figure::Buffer, Figure::Chunk], times, true, 1)
             .into_iter()
             .filter(|cell| cell.how == How::Nand)
             .collect();
-        let ran = |work: &super::super::ways::Work| {
+        let ran = |work: &super::super::movers::Work| {
             let ns = f64::from(work.chunk) * 4096.0 * 1e3 / mb_per_s(work);
             Ran {
                 chunks: 1,

@@ -112,8 +112,8 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
     goals
 }
 
-/// The ways side by side: one command, many at a time, and the CPU of both sides.
-pub fn beside_each_other(rows: &[Row]) -> Option<String> {
+/// The modes side by side: one command, many at a time, and the CPU of both sides.
+pub fn side_by_side(rows: &[Row]) -> Option<String> {
     // By the driver of figures 6 and 7, and by the queue that the runtime uses.
     let ways = [
         ("device in this process, nothing behind it", "device-bypassed", "device-bypassed"),

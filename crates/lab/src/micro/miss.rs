@@ -103,14 +103,14 @@ pub struct Sizes {
 }
 
 /// How many subpages are written between two checks whether to go on.
-const FILL_LOOK: u32 = 4096;
+const FILL_CHECK: u32 = 4096;
 
 /// The word that is touched in a subpage, on a line that differs from subpage to subpage.
 fn word_of(subpage: u64) -> u64 {
     subpage * 4096 + subpage % 64 * 64
 }
 
-/// Place `place` of a permutation of 0..`subpages` (a power of two) without pattern.
+/// Element `place` of a permutation of 0..`subpages` (a power of two) without pattern.
 fn shuffled(place: u64, subpages: u64) -> u64 {
     let (mask, half) = (subpages - 1, subpages.trailing_zeros() / 2);
     let mut x = place & mask;
@@ -240,7 +240,7 @@ impl Misses {
             page.fill(0);
             let at = (word_of(subpage.into()) % 4096) as usize;
             page[at..at + 8].copy_from_slice(&u64::from(subpage).to_ne_bytes());
-            if subpage % FILL_LOOK == 0 {
+            if subpage % FILL_CHECK == 0 {
                 progress(f64::from(subpage) / subpages as f64)?;
             }
             Ok(Some(subpage))
@@ -322,7 +322,7 @@ impl Misses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::medium::{Holds, Judged};
+    use crate::medium::{CheckedMedium, Holds};
     use crate::values::FlashChoice;
     use fulgurite_harness::checks::Wanted;
     use fulgurite_term::interrupt::Interrupt;
@@ -353,7 +353,7 @@ mod tests {
         let cores = fulgurite_sys::affinity::cores();
         let sizes = Sizes { data_bytes: 64 << 20, dram_bytes: 6 << 20, worker_core: cores[0] };
         let wanted = Wanted { flash: &FlashChoice::Emulated, create: false, force: false, share_frames: false };
-        let judged = Judged::new(wanted, Holds::Data, sizes.data_bytes, 0, &Machine::describe()).unwrap();
+        let judged = CheckedMedium::new(wanted, Holds::Data, sizes.data_bytes, 0, &Machine::describe()).unwrap();
         let medium = judged.planes(PLANES).make(&Interrupt::default()).unwrap();
         let mut misses = Misses::start(sizes, &medium, &mut |_| Ok(())).unwrap();
         let hit = misses.phase(Phase::Hit, 2000).unwrap();

@@ -20,7 +20,7 @@ use fulgurite_harness::args::FlashArgs;
 use fulgurite_harness::child::protocol::{Batch, Load, Outcome};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::privileged::Request;
-use fulgurite_harness::session::{Running, Session, Way, swap_bytes};
+use fulgurite_harness::session::{Running, Session, Setup, swap_bytes};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::progress;
 
@@ -105,22 +105,22 @@ pub fn measure(wanted: &Wanted, interrupt: &Interrupt) -> Result<(String, Measur
     if hits {
         configs.push(Config::Resident);
     }
-    let way = |config| vec![way(config, wanted.quick)];
-    let mut session = Session::start(&wanted.flash, wanted.data_bytes, &mut configs, &way, interrupt)?;
+    let setup = |config| vec![setup(config, wanted.quick)];
+    let mut session = Session::start(&wanted.flash, wanted.data_bytes, &mut configs, &setup, interrupt)?;
     ensure!(configs.contains(&wanted.config), "{}", session.notes.join(" "));
     let machine = session.machine.line();
     let measured = Probe { session: &mut session, wanted, next: 0 }.measure(hits)?;
     Ok((machine, measured))
 }
 
-fn way(config: Config, quick: bool) -> Way {
+fn setup(config: Config, quick: bool) -> Setup {
     let paged = config.paged_by_kernel();
     let threads = match paged {
         true if quick => 8,
         true => THREADS,
         false => 1,
     };
-    Way { config, threads, page_cluster: paged.then_some(0) }
+    Setup { config, threads, page_cluster: paged.then_some(0) }
 }
 
 fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
@@ -184,8 +184,8 @@ impl Probe<'_> {
 
     /// Accesses that hit, where all data is in frames.
     fn hits(&mut self, image: &Image, measured: &mut Measured) -> Result<()> {
-        let mut plain = self.session.spawn(image, way(Config::DramOnly, self.wanted.quick))?;
-        let mut resident = self.session.spawn(image, way(Config::Resident, self.wanted.quick))?;
+        let mut plain = self.session.spawn(image, setup(Config::DramOnly, self.wanted.quick))?;
+        let mut resident = self.session.spawn(image, setup(Config::Resident, self.wanted.quick))?;
         let count = self.wanted.requests * HITS_OF_A_MISS;
         let mut of = [0.0; 2];
         for (exponent, median_ns) in [0.0, NEAR_EXPONENT].into_iter().zip(&mut of) {
@@ -215,16 +215,16 @@ impl Probe<'_> {
             return self.misses_of(config, image, device);
         }
         let (scratch, bytes) = (self.session.scratch.clone(), swap_bytes(image.region_bytes, 1));
-        self.session.helper.tell(&Request::SwapOn { scratch, bytes })?;
+        self.session.helper.perform(&Request::SwapOn { scratch, bytes })?;
         let measured = self.misses_of(config, image, device);
-        let off = self.session.helper.tell(&Request::SwapOff);
+        let off = self.session.helper.perform(&Request::SwapOff);
         let measured = measured?;
         off.context("the swap file cannot be taken out of use")?;
         Ok(measured)
     }
     fn misses_of(&mut self, config: Config, image: &Image, device: Option<&mut Measured>) -> Result<(Vec<Round>, u64)> {
-        let mut plain = self.session.spawn(image, way(Config::DramOnly, self.wanted.quick))?;
-        let mut other = self.session.spawn(image, way(config, self.wanted.quick))?;
+        let mut plain = self.session.spawn(image, setup(Config::DramOnly, self.wanted.quick))?;
+        let mut other = self.session.spawn(image, setup(config, self.wanted.quick))?;
         let iterations = {
             let ns = plain.child.time_work(1 << 20)? as f64 / f64::from(1 << 20);
             (WORK.as_nanos() as f64 / ns) as u64
@@ -314,7 +314,7 @@ pub fn file(wanted: &Wanted, machine: &str, measured: &Measured, day: &str) -> S
     let replacement =
         if kernel { "lru".to_owned() } else { fulgurite_policy::ReplacementPolicy::default().to_string() };
     let (threads, writes) =
-        if kernel { (way(*config, wanted.quick).threads as u32, "all") } else { (flash.fibers, "dirty") };
+        if kernel { (setup(*config, wanted.quick).threads as u32, "all") } else { (flash.fibers, "dirty") };
     let prefetch = if kernel { "off".to_owned() } else { fulgurite_policy::PrefetchPolicy::default().to_string() };
     // What other work took from plain memory alone can be more than what a miss costs.
     let busy = if miss > 0.0 { "" } else { "# The machine was too busy to tell what a miss costs: measure again.\n" };

@@ -44,7 +44,7 @@ pub fn standings(rows: &[Row], hits: &'static str) -> Vec<Standing> {
     all
 }
 
-/// What they say, a line for each way in which policies hear of hits.
+/// What they say, a line for each method by which policies hear of hits.
 pub fn sentences(standings: &[Standing]) -> String {
     let mut lines = Vec::new();
     for hits in ["marked", "known"] {

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::args::RunBenchArgs;
-use super::figures::{Counters, Heard, PAGE_BYTES, TOLD_EVERY};
+use super::figures::{Counters, FIGURES_EVERY, FigureReader, PAGE_BYTES};
 use crate::values::{Part, Under};
 use fulgurite_harness::checks;
 use fulgurite_harness::fio;
 use fulgurite_harness::kernel_threads;
-use fulgurite_harness::own_process::{Measured, beside};
+use fulgurite_harness::own_process::{Measured, sibling_program};
 use fulgurite_harness::privileged::{Helper, Request};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, go_on};
@@ -30,7 +30,7 @@ const LEAST_DRAM: u64 = 24 << 20;
 /// that end (`try_charge_memcg`): a few pages.
 const FORCED_BYTES: u64 = 128 << 10;
 /// What a program has in addition to its data where DRAM is enough.
-const BESIDE: u64 = 256 << 20;
+const PROGRAM_BYTES: u64 = 256 << 20;
 
 /// The run, and what it has made. Dropped, all of it is removed.
 pub struct Contest {
@@ -57,7 +57,7 @@ pub struct Contestant {
     /// What its cgroup may use.
     pub limit_bytes: Option<u64>,
     runs: Option<Program>,
-    heard: Heard,
+    reader: FigureReader,
     group: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl Contest {
         checks::space("--dir", &place, swap_bytes + ours * flash_bytes(args, true) + args.data_bytes())?;
         let machine = Machine::describe();
         let programs = args.config.len() as u64;
-        let needed = args.data_bytes() * 2 + BESIDE + args.dram_bytes().saturating_mul(programs);
+        let needed = args.data_bytes() * 2 + PROGRAM_BYTES + args.dram_bytes().saturating_mul(programs);
         checks::memory(needed, args.data_bytes(), &machine)?;
         let interrupt = Interrupt::catch()?;
         let directory = tempfile::Builder::new().prefix("fulgurite-run-").tempdir_in(&place);
@@ -149,11 +149,11 @@ impl Contest {
             if capabilities.zswap == "on" {
                 notes.push("zswap is on; for swap it was turned off, and is on again after the run.".to_owned());
             }
-            helper.tell(&Request::ZswapOff)?;
+            helper.perform(&Request::ZswapOff)?;
             // One page a fault: what comes with it would not be used. Saves read in order, and are
             // measured with more as well.
-            helper.tell(&Request::PageCluster { value: 0 })?;
-            helper.tell(&Request::SwapOn { scratch: directory.path().to_owned(), bytes: swap_bytes })?;
+            helper.perform(&Request::PageCluster { value: 0 })?;
+            helper.perform(&Request::SwapOn { scratch: directory.path().to_owned(), bytes: swap_bytes })?;
         }
         let (args, failed) = (args.clone(), Vec::new());
         Ok(Contest { args, machine, interrupt, notes, failed, under, helper, has_cgroups, made: 0, directory })
@@ -174,13 +174,13 @@ impl Contest {
     /// # Errors
     /// The helper's.
     pub fn set_page_cluster(&mut self, value: u32) -> Result<()> {
-        self.helper.tell(&Request::PageCluster { value })
+        self.helper.perform(&Request::PageCluster { value })
     }
     /// A file as long as the data, which may be overwritten.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn file_beside(&mut self) -> Result<PathBuf> {
+    pub fn second_file(&mut self) -> Result<PathBuf> {
         let path = self.directory.path().join("beside");
         if !path.exists() {
             fio::make_file(&path, self.args.data_bytes())?;
@@ -236,8 +236,8 @@ impl Contest {
         command.args(words).process_group(0);
         command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
         let mut child = command.spawn().context("the shell /bin/sh cannot be started")?;
-        let heard = Heard::of(child.stderr.take().context("no standard error output")?, child.id());
-        let mut one = Contestant { under, peak_bytes: None, limit_bytes: None, runs: None, heard, group: None };
+        let reader = FigureReader::of(child.stderr.take().context("no standard error output")?, child.id());
+        let mut one = Contestant { under, peak_bytes: None, limit_bytes: None, runs: None, reader, group: None };
         let joined = self.join(&mut one, child.id());
         let told = joined.and_then(|()| Ok(child.stdin.as_mut().context("no input")?.write_all(b"go\n")?));
         if let Err(error) = told {
@@ -254,13 +254,13 @@ impl Contest {
         self.made += 1;
         let name = format!("run-{}", self.made);
         let limit_bytes = match one.under {
-            Under::Dram => self.args.data_bytes() * 2 + BESIDE,
+            Under::Dram => self.args.data_bytes() * 2 + PROGRAM_BYTES,
             _ => self.args.dram_bytes(),
         };
         let no_swap = one.under != Under::Swap;
-        self.helper.tell(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
+        self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
         (one.group, one.limit_bytes) = (Some(name.clone()), Some(limit_bytes));
-        self.helper.tell(&Request::Join { name, pid })
+        self.helper.perform(&Request::Join { name, pid })
     }
 
     /// Has a program do something while the others are stopped, and counts what it uses.
@@ -272,12 +272,12 @@ impl Contest {
         one: &mut Contestant,
         what: impl FnOnce(&mut Program) -> Result<Outcome>,
     ) -> Result<Option<Turn>> {
-        let (ours, heard) = (one.under.ours(), one.heard.clone());
+        let (ours, reader) = (one.under.ours(), one.reader.clone());
         self.ask(one, |program| {
             let pid = program.pid();
-            let before = Counters::of(pid, &heard, ours);
+            let before = Counters::of(pid, &reader, ours);
             let (outcome, kernel) = kernel_threads::during(|| what(program))?;
-            let used = Counters::of(pid, &heard, ours).since(before);
+            let used = Counters::of(pid, &reader, ours).since(before);
             ensure!(outcome.wrong == 0, "{} answers are wrong", outcome.wrong);
             Ok(Turn { outcome, used, kernel_ns: kernel.unwrap_or(0) })
         })
@@ -302,7 +302,7 @@ impl Contest {
     /// Why a program ended, if it said so, or if the kernel ended it.
     fn explained(&mut self, one: &Contestant, error: anyhow::Error) -> anyhow::Error {
         let killed = one.group.as_deref().and_then(|name| self.helper.peak(name).ok());
-        let words = one.heard.words();
+        let words = one.reader.words();
         let error = if words.is_empty() { error } else { error.context(words) };
         match killed {
             Some((_, 1..)) => error.context("the kernel ended it: it needs more memory than its cgroup allows"),
@@ -326,7 +326,7 @@ impl Contest {
                     self.failed.push(format!("{}: it used {more} more than its cap", one.under));
                 }
             }
-            let _ = self.helper.tell(&Request::DropCgroup { name });
+            let _ = self.helper.perform(&Request::DropCgroup { name });
         }
     }
 }
@@ -384,7 +384,7 @@ impl Drop for Program {
 
 /// The command that programs run under.
 fn fulgurite() -> Result<PathBuf> {
-    beside("fulgurite", "install it there, or `cargo build --release -p fulgurite-cli -p fulgurite-preload`")
+    sibling_program("fulgurite", "install it there, or `cargo build --release -p fulgurite-cli -p fulgurite-preload`")
 }
 
 /// Why a mode of `fulgurite run` cannot be had here, if it cannot.
@@ -401,7 +401,7 @@ fn refused(args: &RunBenchArgs, mode: Under, flash: &Path) -> Result<Option<Stri
 
 /// For all that programs may have there at one time, and children of theirs.
 fn swap_bytes(args: &RunBenchArgs) -> u64 {
-    if args.config.contains(&Under::Swap) { args.data_bytes() * 3 + BESIDE } else { 0 }
+    if args.config.contains(&Under::Swap) { args.data_bytes() * 3 + PROGRAM_BYTES } else { 0 }
 }
 
 /// A server's data is more than its values. A child may change all that its parent has.
@@ -414,7 +414,7 @@ fn run_words(args: &RunBenchArgs, under: Under, flash: &Path, flash_bytes: u64) 
     let kib = |bytes: u64| format!("{}K", bytes / 1024);
     let (dram, size) = (kib(args.dram_bytes()), kib(flash_bytes));
     let words =
-        ["run", "--json", "--stats", TOLD_EVERY, "--mode", under.name(), "--dram", &dram, "--flash-size", &size];
+        ["run", "--json", "--stats", FIGURES_EVERY, "--mode", under.name(), "--dram", &dram, "--flash-size", &size];
     let place: [&OsStr; 3] = ["--flash".as_ref(), flash.as_os_str(), "--".as_ref()];
     words.iter().map(OsString::from).chain(place.map(OsString::from)).collect()
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 /// How often `fulgurite run` is asked to tell.
-pub const TOLD_EVERY: &str = "50ms";
+pub const FIGURES_EVERY: &str = "50ms";
 /// How long to wait for what it prints. It checks figures 50 times a second.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A line of `fulgurite run --json`, as far as it is needed here.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct Told {
+pub struct Figures {
     pid: u32,
     pub faults: u64,
     /// Faults that read.
@@ -26,11 +26,11 @@ pub struct Told {
 
 /// The standard error output of a program, which a thread reads.
 #[derive(Clone, Debug, Default)]
-pub struct Heard(Arc<Mutex<State>>);
+pub struct FigureReader(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    last: Option<(Instant, Told)>,
+    last: Option<(Instant, Figures)>,
     /// What was no figures, for messages.
     words: String,
 }
@@ -38,16 +38,16 @@ struct State {
 /// Most bytes of words that are kept.
 const WORDS_MAX: usize = 4096;
 
-impl Heard {
+impl FigureReader {
     /// Begins to read. Children of the process tell figures as well, which are not its own.
-    pub fn of(output: ChildStderr, pid: u32) -> Heard {
-        let heard = Heard::default();
-        let to = heard.clone();
+    pub fn of(output: ChildStderr, pid: u32) -> FigureReader {
+        let reader = FigureReader::default();
+        let to = reader.clone();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let mut state = to.state();
-                match serde_json::from_str::<Told>(&line) {
-                    Ok(told) if told.pid == pid => state.last = Some((Instant::now(), told)),
+                match serde_json::from_str::<Figures>(&line) {
+                    Ok(figures) if figures.pid == pid => state.last = Some((Instant::now(), figures)),
                     Ok(_) => {}
                     Err(_) if state.words.len() + line.len() < WORDS_MAX => {
                         state.words.push_str(line.trim());
@@ -57,7 +57,7 @@ impl Heard {
                 }
             }
         });
-        heard
+        reader
     }
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,12 +67,12 @@ impl Heard {
         self.state().words.trim_end_matches("; ").to_owned()
     }
     /// The figures of now, or the last ones when none come.
-    fn after(&self, moment: Instant) -> Option<Told> {
+    fn after(&self, moment: Instant) -> Option<Figures> {
         loop {
             let last = self.state().last;
             match last {
-                Some((at, told)) if at > moment => return Some(told),
-                last if moment.elapsed() > PATIENCE => return last.map(|(_, told)| told),
+                Some((at, figures)) if at > moment => return Some(figures),
+                last if moment.elapsed() > PATIENCE => return last.map(|(_, figures)| figures),
                 _ => thread::sleep(Duration::from_millis(5)),
             }
         }
@@ -96,7 +96,7 @@ const TICK_NS: u64 = 10_000_000;
 
 impl Counters {
     /// Of a process, until now. With `ours`, of what `fulgurite run` tells.
-    pub fn of(pid: u32, heard: &Heard, ours: bool) -> Counters {
+    pub fn of(pid: u32, reader: &FigureReader, ours: bool) -> Counters {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // proc_pid_stat(5): `majflt` is field 12, `utime` and `stime` are 14 and 15. The first one
         // after the name in parentheses is the third.
@@ -104,8 +104,8 @@ impl Counters {
         let field = |number: usize| fields.get(number - 2).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let cpu_ns = (field(14) + field(15)) * TICK_NS;
         if ours {
-            let told = heard.after(Instant::now()).unwrap_or_default();
-            let Told { faults, reads, bytes_written, .. } = told;
+            let figures = reader.after(Instant::now()).unwrap_or_default();
+            let Figures { faults, reads, bytes_written, .. } = figures;
             return Counters { cpu_ns, faults, reads, written_bytes: bytes_written };
         }
         let vm = fs::read_to_string("/proc/vmstat").unwrap_or_default();
@@ -135,7 +135,7 @@ mod tests {
         while begun.elapsed() < Duration::from_millis(40) {
             std::hint::black_box(begun);
         }
-        let now = Counters::of(std::process::id(), &Heard::default(), false);
+        let now = Counters::of(std::process::id(), &FigureReader::default(), false);
         assert!(now.cpu_ns >= 10_000_000, "{now:?}");
         assert_eq!(now.since(now).cpu_ns, 0);
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::client::Plan;
 use super::contest::{Contest, Outcome};
 use super::protocol::{Connection, Protocol};
-use super::servers::{Place, Server, begin, free_port};
+use super::servers::{Server, ServerSetup, begin, free_port};
 use crate::values::Under;
 use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::interrupt::{Interrupt, go_on};
@@ -90,18 +90,18 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
     let (interrupt, args) = (contest.interrupt.clone(), contest.args.clone());
     let plan = Plan {
         protocol: Protocol::Resp,
-        port: serving.place.port,
+        port: serving.setup.port,
         clients: 1,
         gets: 0,
         zipf: args.zipf,
         time: PATIENCE,
         seed: args.output.seed,
     };
-    let place = &serving.place;
-    let saved = contest.ask(&mut serving.one, |_| saved(place, &plan, &interrupt))?;
+    let setup = &serving.setup;
+    let saved = contest.ask(&mut serving.one, |_| saved(setup, &plan, &interrupt))?;
     contest.end(&mut serving.one);
     if let Some(saved) = saved {
-        let compared = reread(place, &interrupt);
+        let compared = reread(setup, &interrupt);
         let failed = |error| contest.failed.push(format!("save, {under}: {error:#}"));
         let Some((digest, file_bytes)) = go_on(compared, failed)? else { return Ok(()) };
         let equal = digest == saved.digest;
@@ -127,7 +127,7 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
             equal,
         });
     }
-    let _ = std::fs::remove_dir_all(&place.directory);
+    let _ = std::fs::remove_dir_all(&setup.directory);
     Ok(())
 }
 
@@ -146,15 +146,15 @@ fn digest(to: &mut Connection) -> Result<String> {
     Ok(digest)
 }
 
-fn saved(place: &Place, plan: &Plan, interrupt: &Interrupt) -> Result<Saved> {
-    let mut to = Connection::open(Protocol::Resp, place.port)?;
+fn saved(setup: &ServerSetup, plan: &Plan, interrupt: &Interrupt) -> Result<Saved> {
+    let mut to = Connection::open(Protocol::Resp, setup.port)?;
     let before = digest(&mut to)?;
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     let answer = to.ask(&[b"BGSAVE"])?;
     ensure!(answer.starts_with("+Background saving started"), "redis does not save: {answer}");
     thread::scope(|scope| {
-        let writes = scope.spawn(|| place.keys.run(plan, &over));
+        let writes = scope.spawn(|| setup.keys.run(plan, &over));
         let ended = wait_for_end(&mut to, begun, interrupt);
         over.store(true, Ordering::Relaxed);
         let outcome = writes.join().ok().context("the client panicked")?;
@@ -191,14 +191,14 @@ impl Drop for Ended {
 }
 
 /// The digest of what is in the file, by a server in enough DRAM, and the file's length.
-fn reread(place: &Place, interrupt: &Interrupt) -> Result<(String, u64)> {
-    let file = place.directory.join("dump.rdb");
+fn reread(setup: &ServerSetup, interrupt: &Interrupt) -> Result<(String, u64)> {
+    let file = setup.directory.join("dump.rdb");
     let file_bytes = std::fs::metadata(&file).with_context(|| format!("{} is not there", file.display()))?.len();
     let port = free_port()?;
     let server = Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "local", "--port", &port.to_string()])
         .arg("--dir")
-        .arg(&place.directory)
+        .arg(&setup.directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

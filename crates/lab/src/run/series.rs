@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::contest::{Contest, Contestant, Program, Turn};
-use crate::beside_swap::{self, Ran};
+use crate::against_swap::{self, Ran};
 use crate::values::Under;
 use fulgurite_format::format_bytes;
 use fulgurite_harness::Spread;
@@ -19,7 +19,7 @@ pub struct Work {
     /// Threads of the program, or clients.
     pub threads: usize,
     /// What it reads and writes of flash is compared with what fio does in the same mix.
-    pub beside_fio: bool,
+    pub share_of_fio: bool,
 }
 
 /// The turns of one program at one work.
@@ -90,8 +90,8 @@ pub fn take_turns(
                 continue;
             }
             if let Some(turn) = &turn
-                && work.beside_fio
-                && let Some(ratio) = beside_fio(contest, one, work, turn)
+                && work.share_of_fio
+                && let Some(ratio) = share_of_fio(contest, one, work, turn)
             {
                 series[at].of_fio.push(ratio);
             }
@@ -104,11 +104,11 @@ pub fn take_turns(
 
 /// Pages of flash in a turn as a multiple of fio's: on the file of the run, or on a file next to it
 /// where fio writes.
-fn beside_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
+fn share_of_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
     let own = flash_of(one.pid()?)?;
     let (reads, writes) = (turn.used.reads as f64, turn.writes() as f64);
     let read_share = reads / (reads + writes).max(1.0);
-    let path = if fio::only_reads(read_share) { Ok(own) } else { contest.file_beside() };
+    let path = if fio::only_reads(read_share) { Ok(own) } else { contest.second_file() };
     let path = path.map_err(|error| contest.note(format!("Pages are not compared with fio's: {error:#}."))).ok()?;
     let mix = fio::Mix {
         path: &path,
@@ -223,7 +223,7 @@ pub fn plot(rows: &[Row]) -> String {
         ops_per_s: row.ops_per_s_spread,
         ratio_to_swap: row.ratio_to_swap,
     };
-    beside_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
+    against_swap::plot(&rows.iter().map(ran).collect::<Vec<_>>())
 }
 
 /// Asks a program that answers, in a turn.

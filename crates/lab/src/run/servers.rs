@@ -105,11 +105,11 @@ impl Server {
 /// A server that runs, its keys, and where it is.
 pub struct Serving {
     pub one: Contestant,
-    pub place: Place,
+    pub setup: ServerSetup,
 }
 
 /// Where a server is.
-pub struct Place {
+pub struct ServerSetup {
     pub under: Under,
     pub port: u16,
     pub keys: Keys,
@@ -134,7 +134,7 @@ pub fn begin(contest: &mut Contest, server: Server, under: Under, forks: bool) -
         keys.fill(server.protocol(), port, || interrupt.check())
     });
     bar.finish_and_clear();
-    Ok(filled?.map(|()| Serving { one, place: Place { under, port, keys, directory } }))
+    Ok(filled?.map(|()| Serving { one, setup: ServerSetup { under, port, keys, directory } }))
 }
 
 /// A port that nobody has just now.
@@ -170,22 +170,22 @@ pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result
     if !server.is_there(contest)? {
         return Ok(());
     }
-    let (mut all, mut places) = (Vec::new(), Vec::new());
+    let (mut all, mut setups) = (Vec::new(), Vec::new());
     for under in contest.under.clone() {
         if let Some(serving) = begin(contest, server, under, false)? {
             all.push(serving.one);
-            places.push(serving.place);
+            setups.push(serving.setup);
         }
     }
     let first = rows.len();
-    let taken = turns(contest, server, (&mut all, &places), rows);
+    let taken = turns(contest, server, (&mut all, &setups), rows);
     let interrupt = contest.interrupt.clone();
-    for (one, place) in all.iter_mut().zip(&places) {
-        let check = |_: &mut _| place.keys.check(server.protocol(), place.port, CHECKED, || interrupt.check());
+    for (one, setup) in all.iter_mut().zip(&setups) {
+        let check = |_: &mut _| setup.keys.check(server.protocol(), setup.port, CHECKED, || interrupt.check());
         // Where the run was interrupted, that is already reported.
         let _ = contest.ask(one, check);
         contest.end(one);
-        let _ = std::fs::remove_dir_all(&place.directory);
+        let _ = std::fs::remove_dir_all(&setup.directory);
     }
     note_peaks(&mut rows[first..], &all);
     taken
@@ -194,7 +194,7 @@ pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result
 fn turns(
     contest: &mut Contest,
     server: Server,
-    (all, places): (&mut [Contestant], &[Place]),
+    (all, setups): (&mut [Contestant], &[ServerSetup]),
     rows: &mut Vec<Row>,
 ) -> Result<()> {
     let args = contest.args.clone();
@@ -202,19 +202,19 @@ fn turns(
     let bar = progress::steps(server.name(), steps as u64);
     for (at, gets) in args.gets.iter().copied().enumerate() {
         let workload = format!("{} {gets}/{}", server.name(), 100 - gets);
-        let work = Work { workload, threads: args.clients as usize, beside_fio: false };
+        let work = Work { workload, threads: args.clients as usize, share_of_fio: false };
         let mut ask = |contest: &mut Contest, one: &mut Contestant, round: u32| {
-            let Some(place) = places.iter().find(|place| place.under == one.under) else { return Ok(None) };
+            let Some(setup) = setups.iter().find(|setup| setup.under == one.under) else { return Ok(None) };
             let plan = Plan {
                 protocol: server.protocol(),
-                port: place.port,
+                port: setup.port,
                 clients: args.clients,
                 gets,
                 zipf: args.zipf,
                 time: time_of(args.round_time(), round),
                 seed: args.output.seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16),
             };
-            contest.turn(one, |_| place.keys.run(&plan, &AtomicBool::new(false)))
+            contest.turn(one, |_| setup.keys.run(&plan, &AtomicBool::new(false)))
         };
         take_turns(contest, all, &work, &bar, &mut ask, rows)?;
     }

@@ -46,7 +46,7 @@ fn turns(contest: &mut Contest, all: &mut [Contestant], rows: &mut Vec<Row>) -> 
     let (time, seed) = (contest.args.round_time(), contest.args.output.seed);
     for (at, (writes, threads)) in works.into_iter().enumerate() {
         let workload = if writes { "touch, writes" } else { "touch, reads" };
-        let work = Work { workload: workload.to_owned(), threads: threads as usize, beside_fio: true };
+        let work = Work { workload: workload.to_owned(), threads: threads as usize, share_of_fio: true };
         let mut ask = |contest: &mut Contest, one: &mut Contestant, round: u32| {
             // All contestants touch the same pages.
             let seed = seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16);

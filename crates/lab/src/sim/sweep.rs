@@ -47,7 +47,7 @@ pub struct SweepArgs {
 /// What each result begins with: keys are in the order of their names.
 const RESULT: &str = "{\"about\":";
 /// Points without a result that are reported one by one.
-const TOLD_MAX: usize = 10;
+const REPORTED_MAX: usize = 10;
 /// The most points of a sweep.
 const POINTS_MAX: usize = 100_000;
 
@@ -130,7 +130,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     if without.is_empty() {
         return Ok(());
     }
-    let told: Vec<&str> = without.iter().take(TOLD_MAX).map(|(_, told)| told.as_str()).collect();
+    let told: Vec<&str> = without.iter().take(REPORTED_MAX).map(|(_, told)| told.as_str()).collect();
     Err(BadInput(format!("{} of {count} points have no result:\n{}", without.len(), told.join("\n"))).into())
 }
 

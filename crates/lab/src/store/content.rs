@@ -1,4 +1,4 @@
-//! Contents of a pool under measurement: a subpage's number and version, to be judged.
+//! Contents of a pool under measurement: a subpage's number and version, to be checked.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::content;
 use super::drive::{Driver, Kind, Load};
-use super::medium::{self, Judged};
+use super::medium::{self, CheckedPoolMedium};
 use fulgurite_flash::Mover;
 use fulgurite_harness::Spread;
 use fulgurite_term::interrupt::Interrupt;
@@ -80,8 +80,8 @@ pub fn medium_bytes(pool_bytes: u64) -> u64 {
     pool_bytes + behind
 }
 
-/// Measures on what was judged.
-pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
+/// Measures on a medium that was checked.
+pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
     let geometry = medium::geometry(setting.pool_bytes)?;
     let live = medium::subpages_at(geometry, FULL);
     let flush_every = ((f64::from(live) * setting.sync_every / 100.0) as u64).max(1);

@@ -22,7 +22,7 @@ const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
 
-pub struct Judged(medium::Judged);
+pub struct CheckedPoolMedium(medium::CheckedMedium);
 
 /// Where nobody says what to measure on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,9 +32,9 @@ pub enum Otherwise {
     File,
 }
 
-impl Judged {
+impl CheckedPoolMedium {
     /// Checks what `args` ask for, to hold `bytes` bytes. Nothing is made yet.
-    pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<Judged> {
+    pub fn new(args: &StoreArgs, otherwise: Otherwise, bytes: u64, machine: &Machine) -> Result<CheckedPoolMedium> {
         let scratch = checks::scratch_directory(args.place.dir.as_deref(), args.on.flash.as_ref())?;
         let (flash, create) = match (&args.on.flash, otherwise) {
             (Some(choice), _) => (choice.clone(), args.on.create),
@@ -51,7 +51,7 @@ impl Judged {
         }
         let wanted = Wanted { flash: &flash, create, force: args.on.force, share_frames: args.on.share_frames };
         let holds = Holds::Pool { extent_pages: geometry(bytes)?.extent_pages };
-        Ok(Judged(medium::Judged::new(wanted, holds, bytes, 0, machine)?))
+        Ok(CheckedPoolMedium(medium::CheckedMedium::new(wanted, holds, bytes, 0, machine)?))
     }
     /// Makes it. The measuring thread leaves an emulated device its core.
     pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {

@@ -28,7 +28,7 @@ const BATCH: usize = 128;
 /// How often the data is overwritten; counted is the second half.
 const OVERWRITES: u64 = 4;
 
-/// Objects of one size, written in one way.
+/// Objects of one size, written in one mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     object_bytes: usize,

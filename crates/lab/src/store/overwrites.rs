@@ -14,7 +14,7 @@ use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, reco
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
-use super::medium::{Judged, Otherwise, geometry_of};
+use super::medium::{CheckedPoolMedium, Otherwise, geometry_of};
 use super::{device, objects, simulate};
 use crate::args::StoreArgs;
 use crate::values::{Pattern, VictimChoice};
@@ -106,7 +106,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let geometry = geometry_of(bytes, EXTENT_PAGES)?;
     // The map and the page table, twice, and a page of metadata for each extent and journal page.
     checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
-    let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
+    let beside = CheckedPoolMedium::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
     let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
     let mut cases = Vec::new();
     for pattern in &args.pattern {

@@ -19,7 +19,7 @@ use fulgurite_store::SUBPAGES_PER_PAGE;
 use fulgurite_workloads::Random;
 
 use super::content::Shuffled;
-use super::sync::{Took, Way};
+use super::sync::{SyncMethod, Took};
 
 /// Jobs of each kind on a worker under load.
 const JOBS: u64 = 2;
@@ -28,7 +28,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 /// How long the load goes on before the sync begins.
 const RUN_UP: Duration = Duration::from_millis(2);
 /// Tables, stacks and rings of a runtime, and frames for what misses.
-const BESIDE_BYTES: u64 = 64 << 20;
+const EXTRA_BYTES: u64 = 64 << 20;
 
 /// What a sync did to the program.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +82,7 @@ struct Seen {
 /// DRAM of a runtime for `dirty_bytes` of dirty data: an eighth more, so that none of it is
 /// evicted.
 pub fn dram_bytes(live: u32, dirty_bytes: u64) -> u64 {
-    dirty_bytes + dirty_bytes / 8 + u64::from(live) * 8 + BESIDE_BYTES
+    dirty_bytes + dirty_bytes / 8 + u64::from(live) * 8 + EXTRA_BYTES
 }
 
 impl Program {
@@ -100,7 +100,7 @@ impl Program {
         let resident = (dirty_bytes / SUBPAGE_BYTES as u64) as u32;
         Ok(Program { runtime, order: Arc::new(Shuffled::new(live)?), resident, live, next: Cell::new(0) })
     }
-    pub fn ways(self) -> [Syncs; 2] {
+    pub fn methods(self) -> [Syncs; 2] {
         let workers = self.runtime.workers();
         let program = Rc::new(self);
         [false, true].map(|under_load| {
@@ -210,7 +210,7 @@ fn write_word(context: &mut Context, order: &Shuffled, i: u32) -> Result<(), Acc
     Ok(())
 }
 
-impl Way for Syncs {
+impl SyncMethod for Syncs {
     fn name(&self) -> &str {
         &self.name
     }

@@ -14,7 +14,7 @@ use fulgurite_store::{Pool, RecoverReport, StoreConfig};
 use serde::Serialize;
 
 use super::content::{self, Shuffled};
-use super::medium::{self, Judged, Otherwise};
+use super::medium::{self, CheckedPoolMedium, Otherwise};
 use crate::args::StoreArgs;
 use crate::medium::TestBed;
 use fulgurite_flash::Mover;
@@ -33,8 +33,8 @@ const FULL: f64 = 60.0;
 const DIRTY_BYTES_MAX: u64 = 4 << 30;
 /// So often the dirty data is synced while it is written.
 const SYNCS: u32 = 16;
-/// Subpages read back and judged after the last round.
-const JUDGED: u32 = 4096;
+/// Subpages that are read back and verified after the last round.
+const VERIFIED: u32 = 4096;
 
 #[derive(Clone, Debug, Serialize)]
 struct Row {
@@ -106,7 +106,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         dirty.push(subpages as u32);
     }
     let largest = sizes.iter().copied().max().unwrap_or(0);
-    let medium = Judged::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
+    let medium = CheckedPoolMedium::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
     let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 5 });
     let (rows, interrupted) =
         until_interrupted(sizes.iter().zip(&dirty), |(size, dirty)| row(&medium, *size, *dirty, rounds, interrupt))?;
@@ -157,7 +157,7 @@ fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interru
         bar.inc(1);
     }
     bar.set_message("reading it back");
-    judge(medium, size, (live, dirty, unsynced), &order)?;
+    verify(medium, size, (live, dirty, unsynced), &order)?;
     bar.finish_and_clear();
     let spread = |of: fn(&Opened) -> f64| Spread::of(opened.iter().map(of));
     let first = &opened[0];
@@ -205,13 +205,13 @@ fn open(medium: &TestBed, size: u64, subpage: u32, dirty: bool, token: u64) -> R
 }
 
 /// What was synced is there, what was not is gone, and the tables agree.
-fn judge(medium: &TestBed, size: u64, (live, dirty, unsynced): (u32, u32, u32), order: &Shuffled) -> Result<()> {
+fn verify(medium: &TestBed, size: u64, (live, dirty, unsynced): (u32, u32, u32), order: &Shuffled) -> Result<()> {
     let pool = Pool::open(medium.open(size)?, config())?.0;
     let wrong = pool.audit();
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     let flash: Arc<dyn Flash> = Arc::new(pool.into_flash());
     let some = |range: std::ops::Range<u32>| {
-        let step = (range.len() as u32 / JUDGED).max(1);
+        let step = (range.len() as u32 / VERIFIED).max(1);
         range.step_by(step as usize).map(|i| order.at(i))
     };
     content::check(&flash, |_| 1, some(0..dirty))?;

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::content::{self, Shuffled};
 use super::drive::Driver;
-use super::medium::{self, Judged, Otherwise};
+use super::medium::{self, CheckedPoolMedium, Otherwise};
 use super::programs::{self, Cut, Program};
 use crate::args::StoreArgs;
 use crate::medium::TestBed;
@@ -48,7 +48,7 @@ const OPEN_EXTENTS: u64 = 8;
 const SMALL_BYTES: u64 = 1 << 20;
 const MORE_ROUNDS: u32 = 10;
 
-/// One amount of dirty data in one way.
+/// One amount of dirty data by one method.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     /// `device`: plain writes. `store`: subpages through the pool. `sync, ..`: a runtime's sync.
@@ -88,8 +88,8 @@ pub struct Took {
     pub cut: Option<Cut>,
 }
 
-/// A way to make dirty bytes durable.
-pub trait Way {
+/// A method to make dirty bytes durable.
+pub trait SyncMethod {
     fn name(&self) -> &str;
     /// Writes this number of bytes and makes them durable.
     fn time(&mut self, bytes: u64) -> Result<Took>;
@@ -127,7 +127,7 @@ fn write_range(file: &DirectFile, mut at: u64, mut bytes: u64, memory: &Arena) -
     Ok(())
 }
 
-impl Way for Device {
+impl SyncMethod for Device {
     fn name(&self) -> &str {
         "device"
     }
@@ -174,7 +174,7 @@ struct Store {
     next: u32,
 }
 
-impl Way for Store {
+impl SyncMethod for Store {
     fn name(&self) -> &str {
         "store"
     }
@@ -219,7 +219,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         );
     }
     checks::memory(MOST_WORKERS as u64 * programs::dram_bytes(live, largest), largest, &machine)?;
-    let medium = Judged::new(args, Otherwise::File, size + largest, &machine)?.make(interrupt)?;
+    let medium = CheckedPoolMedium::new(args, Otherwise::File, size + largest, &machine)?.make(interrupt)?;
     // As many as cores are left: an emulated device takes one.
     let workers = 1..=affinity::cores().len().clamp(1, MOST_WORKERS);
     let flash = medium.open(size + largest)?;
@@ -230,27 +230,27 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let pool = layered.layer().clone();
     pool.sync()?;
     pool.checkpoint()?;
-    let mut ways: Vec<Box<dyn Way>> = vec![
+    let mut methods: Vec<Box<dyn SyncMethod>> = vec![
         Box::new(Device::new(&medium, &flash, size)?),
         Box::new(Store { pool: pool.clone(), driver, order: Shuffled::new(live)?, live, next: 0 }),
     ];
     let layered: Arc<dyn Flash> = layered;
     for workers in workers.clone() {
         let program = Program::new(&layered, (live, largest), workers)?;
-        ways.extend(program.ways().map(|way| Box::new(way) as Box<dyn Way>));
+        methods.extend(program.methods().map(|method| Box::new(method) as Box<dyn SyncMethod>));
     }
     let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 9 });
     let bar = progress::steps("syncs", dirty.len() as u64);
     let (rows, interrupted) = until_interrupted(&dirty, |bytes| {
         let rounds = if *bytes <= SMALL_BYTES { rounds * MORE_ROUNDS } else { rounds };
         let mut room = || make_room(&pool, *bytes, interrupt);
-        let rows = measure(&mut ways, (&*flash, size, *bytes, rounds), &mut room, interrupt);
+        let rows = measure(&mut methods, (&*flash, size, *bytes, rounds), &mut room, interrupt);
         bar.inc(1);
         rows
     })?;
     bar.finish_and_clear();
     let rows = rows.concat();
-    drop(ways);
+    drop(methods);
     let wrong = pool.audit();
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     report::print(&args.output, &machine.line())?;
@@ -263,34 +263,34 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         .finish(&args.output, || stack(&[curves(&rows).draw()]))
 }
 
-/// All ways in turns, the first of them the one that the others are held against.
+/// All methods in turns. The first is the one that the others are compared with.
 fn measure(
-    ways: &mut [Box<dyn Way>],
+    methods: &mut [Box<dyn SyncMethod>],
     (flash, pool_bytes, dirty_bytes, rounds): (&dyn Flash, u64, u64, u32),
     room: &mut dyn FnMut() -> Result<()>,
     interrupt: &Interrupt,
 ) -> Result<Vec<Row>> {
-    let mut took = vec![Vec::with_capacity(rounds as usize); ways.len()];
-    let mut requests = vec![(0, 0); ways.len()];
+    let mut took = vec![Vec::with_capacity(rounds as usize); methods.len()];
+    let mut requests = vec![(0, 0); methods.len()];
     // The first round is not counted: what was never written before is slower on some file systems.
     for round in 0..=rounds as usize {
         interrupt.check()?;
-        for turn in 0..ways.len() {
-            let way = (round + turn) % ways.len();
+        for turn in 0..methods.len() {
+            let method = (round + turn) % methods.len();
             room()?;
             let before = flash.counters();
-            let one = ways[way].time(dirty_bytes)?;
+            let one = methods[method].time(dirty_bytes)?;
             if round > 0 {
-                took[way].push(one);
+                took[method].push(one);
                 let after = flash.counters();
-                requests[way].0 += after.writes - before.writes;
-                requests[way].1 += after.write_requests - before.write_requests;
+                requests[method].0 += after.writes - before.writes;
+                requests[method].1 += after.write_requests - before.write_requests;
             }
         }
     }
     let ms = |took: &[Took], of: fn(&Took) -> u64| took.iter().map(|t| of(t) as f64 / 1e6).collect::<Vec<_>>();
     let first = ms(&took[0], |t| t.total_ns);
-    let rows = ways.iter().zip(&took).enumerate().map(|(number, (way, took))| {
+    let rows = methods.iter().zip(&took).enumerate().map(|(number, (method, took))| {
         let cuts: Vec<Cut> = took.iter().filter_map(|t| t.cut).collect();
         let of_cuts = |of: fn(&Cut) -> u64, unit: f64| Spread::of_any(cuts.iter().map(|cut| of(cut) as f64 / unit));
         let of_some =
@@ -299,7 +299,7 @@ fn measure(
         let total = ms(took, |t| t.total_ns);
         let beyond = total.iter().zip(&first).map(|(one, device)| one - device);
         Row {
-            way: way.name().to_owned(),
+            way: method.name().to_owned(),
             flash: flash.describe(),
             pool_bytes,
             dirty_bytes,
@@ -382,10 +382,10 @@ fn curves(rows: &[Row]) -> Curves {
         let points = of.map(|r| (r.dirty_bytes as f64 / 1024.0, r.total_ms.median)).collect();
         Curve { name: (*way).to_owned(), points }
     };
-    let ways = report::distinct(rows.iter().map(|row| row.way.as_str()));
+    let methods = report::distinct(rows.iter().map(|row| row.way.as_str()));
     let subtitle = rows.first().map_or("", |row| &row.flash);
     let (x, y) = (Axis::logarithmic("dirty KiB"), Axis::logarithmic("ms"));
-    Curves::new("Until dirty data is written and synced, median", subtitle, x, y, ways.iter().map(curve).collect())
+    Curves::new("Until dirty data is written and synced, median", subtitle, x, y, methods.iter().map(curve).collect())
 }
 
 #[cfg(test)]
@@ -404,7 +404,7 @@ mod tests {
 
     /// Takes as long as it is set to.
     struct Fixed(u64);
-    impl Way for Fixed {
+    impl SyncMethod for Fixed {
         fn name(&self) -> &str {
             "fixed"
         }
@@ -416,9 +416,9 @@ mod tests {
 
     #[test]
     fn a_way_is_held_against_the_first_of_its_round() {
-        let mut ways: Vec<Box<dyn Way>> = vec![Box::new(Fixed(0)), Box::new(Fixed(5_000_000))];
+        let mut methods: Vec<Box<dyn SyncMethod>> = vec![Box::new(Fixed(0)), Box::new(Fixed(5_000_000))];
         let flash = fulgurite_flash::MemoryFlash::new(1).unwrap();
-        let rows = measure(&mut ways, (&flash, 1, 1, 3), &mut || Ok(()), &Interrupt::default()).unwrap();
+        let rows = measure(&mut methods, (&flash, 1, 1, 3), &mut || Ok(()), &Interrupt::default()).unwrap();
         assert_eq!(rows[0].total_ms, Spread { median: 3.0, min: 2.0, max: 4.0 });
         assert_eq!(rows[0].beyond_device_ms, None);
         assert_eq!(rows[1].beyond_device_ms, Some(Spread { median: 5.0, min: 5.0, max: 5.0 }));

@@ -83,7 +83,7 @@ impl Bin {
         entries[0] = new;
     }
     /// Looks for an object, which may have left.
-    pub fn look(&self, key: u64) -> Result<()> {
+    pub fn lookup(&self, key: u64) -> Result<()> {
         let wanted = Entry::of(key);
         let found = self.0.iter().find(|entry| entry.hash == wanted.hash);
         ensure!(found.is_none_or(|found| found.location == wanted.location), "object {key} lies elsewhere");
@@ -115,7 +115,7 @@ impl Plain for Index {
         if writes {
             return self.with(key, |bin| bin.insert(key));
         }
-        self.with(key, |bin| bin.look(key))?
+        self.with(key, |bin| bin.lookup(key))?
     }
     fn check(&self) -> Result<u64> {
         let counts = walk(self.parts.len(), |parts| {

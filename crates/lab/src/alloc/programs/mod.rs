@@ -14,7 +14,7 @@ pub mod slab_cache;
 
 use anyhow::{Context, Result};
 
-use super::memory::{Counted, Memory, Place};
+use super::memory::{Counted, Memory, MemoryPlan};
 use super::program::{Drive, Plain, Program};
 use crate::values::{AllocConfig, AllocProgram};
 
@@ -45,16 +45,16 @@ impl Program for Allocated {
 ///
 /// # Errors
 /// When the memory cannot be had.
-pub fn open(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn Program>> {
-    let opened = match place.config {
-        AllocConfig::Blobs => rewritten::open(program, place, bytes),
-        _ => allocated(program, place, bytes),
+pub fn open(program: AllocProgram, plan: &MemoryPlan, bytes: u64) -> Result<Box<dyn Program>> {
+    let opened = match plan.config {
+        AllocConfig::Blobs => rewritten::open(program, plan, bytes),
+        _ => allocated(program, plan, bytes),
     };
     opened.with_context(|| format!("{program} could not be opened"))
 }
 
-fn allocated(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn Program>> {
-    let memory = Memory::start(place, dram(program, bytes))?;
+fn allocated(program: AllocProgram, plan: &MemoryPlan, bytes: u64) -> Result<Box<dyn Program>> {
+    let memory = Memory::start(plan, dram(program, bytes))?;
     let plain = match program {
         AllocProgram::Array => array::open(memory, bytes),
         AllocProgram::SlabCache => slab_cache::open(bytes),

@@ -5,7 +5,7 @@ use fulgurite::Context;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::flash::{Flash, Rewritten, all_keys};
-use crate::alloc::memory::Place;
+use crate::alloc::memory::MemoryPlan;
 use crate::alloc::program::Request;
 use crate::alloc::programs::array::{WORDS, change, record, sum_of};
 
@@ -15,15 +15,15 @@ struct Array {
     count: u64,
 }
 
-pub fn open(place: &Place, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
+pub fn open(plan: &MemoryPlan, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
     let count = bytes / RECORD_BYTES as u64;
-    let flash = Flash::make(place, count, RECORD_BYTES, 0)?;
+    let flash = Flash::make(plan, count, RECORD_BYTES, 0)?;
     flash.fill(count, |key, value| value.extend_from_slice(record(key).as_bytes()))?;
     Ok((flash, Box::new(Array { count })))
 }
 
 impl Array {
-    fn look(flash: &Flash, m: &mut Context, key: u64, value: &mut Vec<u8>) -> Result<u64> {
+    fn lookup(flash: &Flash, m: &mut Context, key: u64, value: &mut Vec<u8>) -> Result<u64> {
         flash.get(m, key, value)?;
         let words = <[u64; WORDS]>::read_from_bytes(value).ok().context("a record is cut short")?;
         sum_of(key, words)
@@ -42,12 +42,12 @@ impl Rewritten for Array {
                 Ok(())
             });
         }
-        Array::look(flash, m, key, &mut Vec::new()).map(drop)
+        Array::lookup(flash, m, key, &mut Vec::new()).map(drop)
     }
     fn check(&self, flash: &Flash, m: &mut Context) -> Result<u64> {
         let (mut sum, mut value) = (0u64, Vec::new());
         for key in all_keys(self.count) {
-            sum = sum.wrapping_add(Array::look(flash, m, key, &mut value)?);
+            sum = sum.wrapping_add(Array::lookup(flash, m, key, &mut value)?);
         }
         Ok(sum)
     }

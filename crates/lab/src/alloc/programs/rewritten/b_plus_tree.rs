@@ -6,7 +6,7 @@ use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::flash::{Flash, Rewritten};
-use crate::alloc::memory::Place;
+use crate::alloc::memory::MemoryPlan;
 use crate::alloc::program::Request;
 use crate::alloc::programs::b_plus_tree::{FILLED, KEYS, count, first_value, is_of, key_of, nodes, value};
 
@@ -28,8 +28,8 @@ struct Tree {
     count: u64,
 }
 
-pub fn open(place: &Place, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
-    let flash = Flash::make(place, nodes(bytes), size_of::<Node>(), 0)?;
+pub fn open(plan: &MemoryPlan, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
+    let flash = Flash::make(plan, nodes(bytes), size_of::<Node>(), 0)?;
     let count = count(bytes);
     let root = flash.job(|m| build(&flash, m, count))?;
     Ok((flash, Box::new(Tree { root, leaves: count.div_ceil(FILLED as u64), count })))
@@ -83,19 +83,19 @@ impl Rewritten for Tree {
         let (key, mut at, mut bytes) = (key_of(key), self.root, Vec::new());
         loop {
             let node = read(flash, m, at, &mut bytes)?;
-            let place = node.place(key);
+            let plan = node.place(key);
             if node.level > 0 {
-                at = node.behind[place];
+                at = node.behind[plan];
                 continue;
             }
-            ensure!(node.keys[place] == key, "{key} was inserted and is not there");
-            is_of(key, node.behind[place])?;
+            ensure!(node.keys[plan] == key, "{key} was inserted and is not there");
+            is_of(key, node.behind[plan])?;
             if !writes {
                 return Ok(());
             }
             return flash.update(m, at, |bytes| {
                 let mut node = Node::read_from_bytes(bytes).ok().context("a node is cut short")?;
-                node.behind[place] = value(key, number);
+                node.behind[plan] = value(key, number);
                 bytes.copy_from_slice(node.as_bytes());
                 Ok(())
             });

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use fulgurite::{Blobs, Context, Fulgurite, JobOptions, KeyHash as _, Medium, Rooted};
 use fulgurite_format::format_bytes;
 
-use crate::alloc::memory::{BESIDE, Place};
+use crate::alloc::memory::{MemoryPlan, UNCOUNTED_BYTES};
 use crate::alloc::program::Request;
 use crate::kernel::resident_bytes;
 
@@ -60,15 +60,15 @@ pub trait Rewritten: Send + Sync {
 
 impl Flash {
     /// Makes a pool for `keys` values of `value_bytes` bytes each. Its DRAM is what the process
-    /// does not use, less `beside` for the program itself. It packs objects where there is DRAM for
-    /// that, and their tables take an eighth of it at most.
-    pub fn make(place: &Place, keys: u64, value_bytes: usize, beside: u64) -> Result<Flash> {
-        let own = resident_bytes()? + BESIDE + beside;
-        let dram = place.limit_bytes.checked_sub(own).context("the process alone fills its DRAM")?;
-        let medium = Medium::new_pool(&place.file, place.file_bytes);
+    /// does not use, less `program_bytes` for the program itself. It packs objects where there is
+    /// DRAM for that, and their tables take an eighth of it at most.
+    pub fn make(plan: &MemoryPlan, keys: u64, value_bytes: usize, program_bytes: u64) -> Result<Flash> {
+        let own = resident_bytes()? + UNCOUNTED_BYTES + program_bytes;
+        let dram = plan.limit_bytes.checked_sub(own).context("the process alone fills its DRAM")?;
+        let medium = Medium::new_pool(&plan.file, plan.file_bytes);
         let packs = dram >= PACKING_BYTES && keys * OBJECT_BYTES * 8 <= dram;
         let medium = if packs { medium.objects(keys + keys / 8) } else { medium };
-        let fibers = place.threads + 2;
+        let fibers = plan.threads + 2;
         let memory = Fulgurite::builder(medium)
             .dram(dram)
             // Another one would take as much DRAM again for itself.

@@ -6,7 +6,7 @@ use fulgurite_workloads::mix;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::flash::{Flash, Rewritten, all_keys};
-use crate::alloc::memory::Place;
+use crate::alloc::memory::MemoryPlan;
 use crate::alloc::program::Request;
 use crate::alloc::programs::hash_cache::{Bin, bin_of, bins, keys};
 
@@ -14,9 +14,9 @@ struct Index {
     bins: u64,
 }
 
-pub fn open(place: &Place, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
+pub fn open(plan: &MemoryPlan, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
     let bins = bins(bytes);
-    let flash = Flash::make(place, bins, size_of::<Bin>(), 0)?;
+    let flash = Flash::make(plan, bins, size_of::<Bin>(), 0)?;
     flash.fill(bins, |bin, value| value.extend_from_slice(Bin::new(bin, bins).as_bytes()))?;
     Ok((flash, Box::new(Index { bins })))
 }
@@ -41,7 +41,7 @@ impl Rewritten for Index {
         }
         let mut value = Vec::new();
         flash.get(m, at, &mut value)?;
-        read(&value)?.look(key)
+        read(&value)?.lookup(key)
     }
     fn check(&self, flash: &Flash, m: &mut Context) -> Result<u64> {
         let (mut count, mut value) = (0, Vec::new());

@@ -11,7 +11,7 @@ mod slab_cache;
 use anyhow::Result;
 use fulgurite_format::SUBPAGE_BYTES;
 
-use crate::alloc::memory::{Counted, Place};
+use crate::alloc::memory::{Counted, MemoryPlan};
 use crate::alloc::program::{Drive, Program};
 use crate::values::AllocProgram;
 use flash::{Flash, Rewritten};
@@ -21,13 +21,13 @@ use fulgurite_harness::Usage;
 ///
 /// # Errors
 /// When the pool or the memory cannot be had.
-pub fn open(program: AllocProgram, place: &Place, bytes: u64) -> Result<Box<dyn Program>> {
+pub fn open(program: AllocProgram, plan: &MemoryPlan, bytes: u64) -> Result<Box<dyn Program>> {
     let (flash, program): (Flash, Box<dyn Rewritten>) = match program {
-        AllocProgram::Array => array::open(place, bytes)?,
-        AllocProgram::SlabCache => slab_cache::open(place, bytes)?,
-        AllocProgram::BPlusTree => b_plus_tree::open(place, bytes)?,
-        AllocProgram::PacketCache => packet_cache::open(place, bytes)?,
-        AllocProgram::HashCache => hash_cache::open(place, bytes)?,
+        AllocProgram::Array => array::open(plan, bytes)?,
+        AllocProgram::SlabCache => slab_cache::open(plan, bytes)?,
+        AllocProgram::BPlusTree => b_plus_tree::open(plan, bytes)?,
+        AllocProgram::PacketCache => packet_cache::open(plan, bytes)?,
+        AllocProgram::HashCache => hash_cache::open(plan, bytes)?,
     };
     Ok(Box::new(Running { program, flash }))
 }

@@ -9,7 +9,7 @@ use fulgurite::latches::{Latch, VersionLatch};
 use fulgurite_workloads::mix;
 
 use super::flash::{Flash, Rewritten};
-use crate::alloc::memory::Place;
+use crate::alloc::memory::MemoryPlan;
 use crate::alloc::program::Request;
 use crate::alloc::programs::packet_cache::{PACKET_BYTES, PARTS, contents, dram, fill};
 
@@ -32,10 +32,10 @@ struct Cache {
     packets: usize,
 }
 
-pub fn open(place: &Place, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
+pub fn open(plan: &MemoryPlan, bytes: u64) -> Result<(Flash, Box<dyn Rewritten>)> {
     let packets = usize::try_from(bytes)? / PACKET_BYTES / PARTS;
     let room = (packets * PARTS) as u64;
-    let flash = Flash::make(place, room, PACKET_BYTES, dram(bytes))?;
+    let flash = Flash::make(plan, room, PACKET_BYTES, dram(bytes))?;
     let part = |_| {
         let known = Known { ring: vec![None; packets], next: 0, found: HashMap::with_capacity(packets) };
         Part { turn: VersionLatch::default(), known: Mutex::new(known) }

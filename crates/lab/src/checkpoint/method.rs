@@ -1,4 +1,4 @@
-//! How the computation is kept, and what one run of one way came to.
+//! How the computation is kept, and what one run of one method came to.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fulgurite_term::names;
 
 names! {
     /// How the computation is kept. All of plain memory but the last two.
-    Way {
+    Method {
         /// No checkpoints: what the others are compared with.
         Plain = "plain",
         /// The pages that have changed are written to a file in place, and that is flushed.
@@ -26,19 +26,19 @@ names! {
     }
 }
 
-impl Way {
+impl Method {
     pub fn in_pool(self) -> bool {
-        matches!(self, Way::Fulgurite | Way::Sync)
+        matches!(self, Method::Fulgurite | Method::Sync)
     }
     /// This memory without checkpoints, which is what this mode is compared with.
-    pub fn unkept(self) -> Way {
-        if self.in_pool() { Way::Fulgurite } else { Way::Plain }
+    pub fn unkept(self) -> Method {
+        if self.in_pool() { Method::Fulgurite } else { Method::Plain }
     }
     pub fn survives(self) -> &'static str {
         match self {
-            Way::Plain | Way::Fulgurite => "nothing",
-            Way::File => "but not while it writes",
-            Way::Dump | Way::Fork | Way::Behind | Way::Sync => "always",
+            Method::Plain | Method::Fulgurite => "nothing",
+            Method::File => "but not while it writes",
+            Method::Dump | Method::Fork | Method::Behind | Method::Sync => "always",
         }
     }
 }
@@ -54,7 +54,7 @@ pub(super) struct Made {
     pub written: u64,
 }
 
-/// What one run of one way came to.
+/// What one run of one method came to.
 pub(super) struct Run {
     pub gaps: Gaps,
     pub used: Used,

@@ -1,6 +1,6 @@
-//! The ways to move a chunk that are compared.
+//! What moves a chunk, in the modes that are compared.
 //!
-//! Invariant: a way ends what it began before it returns. Its queue, memory and connection exist
+//! Invariant: a mover ends what it began before it returns. Its queue, memory and connection exist
 //! before its time begins.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub struct Work {
     pub time: Duration,
     pub seed: u64,
     /// Also measure the copies alone, in turns with it.
-    pub beside_copies: bool,
+    pub with_copies: bool,
     /// Sectors that single reads go into, one place after the other. At least a chunk.
     pub into_sectors: u32,
     /// Copies are held to this number of bytes a second, as if a slow DMA made them.
@@ -75,12 +75,12 @@ impl Ran {
     }
 }
 
-pub trait Way {
+pub trait ChunkMover {
     fn run(&mut self, work: &Work) -> Result<Ran>;
 }
 
 /// A poll in vain that takes longer than this was interrupted: by the kernel, or the hypervisor.
-const LOOK_MAX_NS: u64 = 5_000;
+const POLL_MAX_NS: u64 = 5_000;
 
 /// CPU time of this process's other threads, and of the kernel's workers for it.
 fn others_cpu() -> Duration {
@@ -134,9 +134,9 @@ impl Meter {
     /// Notes a poll that began at `at_ns` and ends now, in particular one in vain. Returns the
     /// time.
     #[inline]
-    pub fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
+    pub fn polled(&mut self, at_ns: u64, moved: bool) -> u64 {
         let now = self.clock.now_ns();
-        let vain = if moved { 0 } else { (now - at_ns).min(LOOK_MAX_NS) };
+        let vain = if moved { 0 } else { (now - at_ns).min(POLL_MAX_NS) };
         self.vain_ns = Some(self.vain_ns.unwrap_or(0) + vain);
         now
     }
@@ -201,16 +201,16 @@ impl Elsewhere {
 }
 
 /// Where the next chunk is: at a multiple of its size.
-pub struct Places {
+pub struct ChunkOffsets {
     random: Random,
     chunks: u64,
     chunk: u32,
 }
 
-impl Places {
+impl ChunkOffsets {
     /// Of a device of `sectors` sectors.
-    pub fn of(work: &Work, sectors: u32) -> Places {
-        Places {
+    pub fn of(work: &Work, sectors: u32) -> ChunkOffsets {
+        ChunkOffsets {
             random: Random::new(work.seed, 0),
             chunks: u64::from((sectors / work.chunk).max(1)),
             chunk: work.chunk,
@@ -252,7 +252,7 @@ impl Queued {
     /// For so long, to its end.
     fn moved(&self, queue: &mut dyn Queue, work: &Work) -> Result<Ran> {
         let (depth, chunk) = (work.depth as u32, work.chunk);
-        let mut places = Places::of(work, self.flash.subpages());
+        let mut offsets = ChunkOffsets::of(work, self.flash.subpages());
         let mut left = vec![chunk; work.depth];
         // Those to be begun: the queue is deep enough for all.
         let mut waiting: VecDeque<u32> = (0..depth).collect();
@@ -263,7 +263,7 @@ impl Queued {
         while under_way > 0 || (going && !waiting.is_empty()) {
             let mut moved = false;
             while going && let Some(slot) = waiting.pop_front() {
-                let first = places.next();
+                let first = offsets.next();
                 for sector in 0..chunk {
                     let (subpage, frame) = (SubpageIndex(first + sector), FrameIndex(slot * chunk + sector));
                     queue.submit(Request { tag: slot.into(), op: work.op, subpage, frame })?;
@@ -289,7 +289,7 @@ impl Queued {
                 at = meter.clock.now_ns();
                 continue;
             }
-            at = meter.looked(at, moved);
+            at = meter.polled(at, moved);
             if !moved && self.waits == Waits::Polling {
                 std::hint::spin_loop();
             } else if !moved {
@@ -301,7 +301,7 @@ impl Queued {
     }
 }
 
-impl Way for Queued {
+impl ChunkMover for Queued {
     fn run(&mut self, work: &Work) -> Result<Ran> {
         let bytes = work.depth * work.chunk as usize * SECTOR_BYTES;
         // Base pages both: what is handed over is mapped in them.
@@ -338,11 +338,11 @@ impl OverNbd {
     }
 }
 
-impl Way for OverNbd {
+impl ChunkMover for OverNbd {
     fn run(&mut self, work: &Work) -> Result<Ran> {
         let bytes = work.chunk as usize * SECTOR_BYTES;
         let sectors = (self.client.bytes() / SECTOR_BYTES as u64) as u32;
-        let mut places = Places::of(work, sectors);
+        let mut offsets = ChunkOffsets::of(work, sectors);
         let mut data = vec![0; bytes];
         let reads = work.op == Op::Read;
         let mut meter = Meter::begin(work);
@@ -350,13 +350,13 @@ impl Way for OverNbd {
         while going || under_way > 0 {
             // It sleeps in the kernel until an answer is there: nothing is looked for in vain.
             while going && under_way < work.depth {
-                self.client.ask(reads, u64::from(places.next()) * SECTOR_BYTES as u64, bytes as u32)?;
+                self.client.ask(reads, u64::from(offsets.next()) * SECTOR_BYTES as u64, bytes as u32)?;
                 under_way += 1;
             }
             self.client.answer(if reads { &mut data } else { &mut [] })?;
             under_way -= 1;
             going &= meter.ended(at);
-            at = meter.looked(at, true);
+            at = meter.polled(at, true);
         }
         meter.ran()
     }

@@ -15,7 +15,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 use crate::child::protocol::Outcome;
 use crate::fio;
 use crate::image::Image;
-use crate::session::{Running, Session, Way};
+use crate::session::{Running, Session, Setup};
 use crate::values::{Config, FlashChoice};
 use fulgurite_term::interrupt::go_on;
 
@@ -44,9 +44,9 @@ impl Drop for Twin {
 
 /// Whether this configuration's data is in a file or device that nothing else writes to while the
 /// workers are stopped. A device with firmware goes on with its store's own work.
-pub fn on_file(session: &Session, way: Way) -> bool {
+pub fn on_file(session: &Session, setup: Setup) -> bool {
     // A flat medium has no work of its own.
-    let alone = way.config.guarded() && !matches!(way.config, Config::Resident | Config::PoolOnDevice);
+    let alone = setup.config.guarded() && !matches!(setup.config, Config::Resident | Config::PoolOnDevice);
     alone && matches!(session.flash.flash, FlashChoice::File(_))
 }
 
@@ -65,9 +65,9 @@ fn write_bytes<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> u64 {
     mean.round().max(1.0) as u64 * SUBPAGE_BYTES as u64
 }
 
-fn depth(session: &Session, way: Way) -> usize {
-    let fibers = if way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
-    (fibers * way.threads).min(fulgurite_flash::DEPTH_MAX)
+fn depth(session: &Session, setup: Setup) -> usize {
+    let fibers = if setup.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
+    (fibers * setup.threads).min(fulgurite_flash::DEPTH_MAX)
 }
 
 /// The file that fio may write to, where this outcome of the warm-up says that it will.
@@ -88,10 +88,10 @@ pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Resu
 pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>, outcome: &Outcome) -> Result<Limit> {
     let share = read_share([outcome]);
     let time = Duration::from_nanos(outcome.elapsed_ns).clamp(SHORTEST, LONGEST);
-    let depth = depth(session, running.way);
+    let depth = depth(session, running.setup);
     let device_per_s = Some(running.child.device(share, depth, time)?);
     let path = if fio::only_reads(share) { running.path.as_deref() } else { twin.map(|twin| twin.0.as_path()) };
-    let fio_per_s = path.and_then(|path| fio_on(session, path, running.way, (share, write_bytes([outcome])), time));
+    let fio_per_s = path.and_then(|path| fio_on(session, path, running.setup, (share, write_bytes([outcome])), time));
     session.interrupt.check()?;
     Ok(Limit { device_per_s, fio_per_s })
 }
@@ -105,24 +105,24 @@ pub fn fio_in_the_end(session: &mut Session, running: &Running, outcomes: &[Outc
     let longest = outcomes.iter().map(|o| o.elapsed_ns).max().unwrap_or(0);
     let time = Duration::from_nanos(longest).clamp(SHORTEST, LONGEST);
     let mix = (read_share(outcomes), write_bytes(outcomes));
-    let per_second = fio_on(session, &path, running.way, mix, time);
+    let per_second = fio_on(session, &path, running.setup, mix, time);
     limits.iter_mut().for_each(|limit| limit.fio_per_s = limit.fio_per_s.or(per_second));
 }
 
 fn fio_on(
     session: &mut Session,
     path: &Path,
-    way: Way,
+    setup: Setup,
     (read_share, write_bytes): (f64, u64),
     time: Duration,
 ) -> Option<f64> {
     let core = *session.cores.first()?;
-    let (bytes, depth) = (session.data_bytes, depth(session, way));
+    let (bytes, depth) = (session.data_bytes, depth(session, setup));
     match fio::per_second(&fio::Mix { path, bytes, read_share, write_bytes, depth, core, time }) {
         Ok(Some(per_second)) => return Some(per_second),
         Ok(None) => session.note("fio is not installed: the results are not compared with it.".to_owned()),
         // fio is not part of the run, so its failure does not end it.
-        Err(e) => session.note(format!("{}: no figure of fio: {e:#}.", way.config)),
+        Err(e) => session.note(format!("{}: no figure of fio: {e:#}.", setup.config)),
     }
     None
 }

@@ -30,9 +30,9 @@ pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
 
-pub enum Judged {
+pub enum CheckedTarget {
     /// A medium for a pool of this process.
-    Medium(Box<medium::Judged>, u64),
+    Medium(Box<medium::CheckedMedium>, u64),
     Store(Served),
 }
 
@@ -44,8 +44,8 @@ pub struct Served {
     dram_bytes: u64,
 }
 
-/// A place for pools, one after the other.
-pub enum Place {
+/// What holds the pools, one after the other.
+pub enum Target {
     /// A medium that stays open: a device of another process would have to be attached to again.
     Medium {
         /// What it is stored on. A file that was made is removed with it.
@@ -55,9 +55,9 @@ pub enum Place {
     Store(Served),
 }
 
-impl Judged {
+impl CheckedTarget {
     /// Checks it, with `dram_bytes` of DRAM before it. Nothing is made yet.
-    pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
+    pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<CheckedTarget> {
         // The memory, its copy (of a fork, or read back), and the DRAM before the pool.
         let beside = data_bytes * 3 + dram_bytes;
         if let FlashChoice::Device(socket) = wanted.flash
@@ -71,32 +71,32 @@ impl Judged {
             if let Err(error) = served.link() {
                 bad_input!("--flash {}: {error}", wanted.flash);
             }
-            return Ok(Judged::Store(served));
+            return Ok(CheckedTarget::Store(served));
         }
         let bytes = pool_bytes(data_bytes);
         let holds = Holds::Pool { extent_pages: EXTENT_PAGES };
-        let judged = medium::Judged::new(wanted, holds, bytes, beside, machine)?;
-        Ok(Judged::Medium(Box::new(judged), bytes))
+        let judged = medium::CheckedMedium::new(wanted, holds, bytes, beside, machine)?;
+        Ok(CheckedTarget::Medium(Box::new(judged), bytes))
     }
     /// Makes it.
-    pub fn make(self, interrupt: &Interrupt) -> Result<Place> {
+    pub fn make(self, interrupt: &Interrupt) -> Result<Target> {
         Ok(match self {
-            Judged::Medium(judged, bytes) => {
+            CheckedTarget::Medium(judged, bytes) => {
                 let medium = judged.make(interrupt)?;
                 let flash = medium.open(bytes)?;
-                Place::Medium { _made: medium, flash }
+                Target::Medium { _made: medium, flash }
             }
-            Judged::Store(served) => {
+            CheckedTarget::Store(served) => {
                 // A device that is in use is met before anything is measured.
                 served.open()?;
-                Place::Store(served)
+                Target::Store(served)
             }
         })
     }
 }
 
 impl Served {
-    /// The way to it, as the only program.
+    /// A link to it, as the only program.
     fn link(&self) -> Result<SocketLink> {
         Ok(SocketLink::connect(&self.socket, self.share_frames)?.names_states()?)
     }
@@ -113,7 +113,7 @@ fn name(device: &DeviceFlash) -> Result<()> {
     Ok(versions.wait_durable(token)?)
 }
 
-impl Place {
+impl Target {
     /// A new pool, with the job's first state in it, which has a name.
     pub fn filled(&self, job: &Job) -> Result<Arc<dyn Flash>> {
         let subpages = u32::try_from(job.pages)?;
@@ -128,7 +128,7 @@ impl Place {
             })
         };
         match self {
-            Place::Medium { flash: medium, .. } => {
+            Target::Medium { flash: medium, .. } => {
                 let flash_pages = u32::try_from(pool_bytes(job.bytes() as u64) / SUBPAGE_BYTES as u64)?;
                 let geometry = Geometry::new(medium.subpages().min(flash_pages), EXTENT_PAGES, Some(subpages))?;
                 Pool::format(medium, geometry, benchmark_id()?, 0)?;
@@ -137,7 +137,7 @@ impl Place {
                 flash.layer().sync()?;
                 Ok(Arc::new(flash))
             }
-            Place::Store(served) => {
+            Target::Store(served) => {
                 let device = served.open()?;
                 // The old pages go first: there might be no room for both.
                 device.delete_pages(0..(job.bytes() / PAGE_BYTES) as u32)?;
@@ -151,34 +151,34 @@ impl Place {
     /// The pool as a later program finds it.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
-            Place::Medium { flash: medium, .. } => {
+            Target::Medium { flash: medium, .. } => {
                 Ok(Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash()))
             }
-            Place::Store(served) => Ok(served.open()?),
+            Target::Store(served) => Ok(served.open()?),
         }
     }
     /// Bytes written to the medium until now, by anything.
     pub fn written(&self, pool: &Arc<dyn Flash>) -> u64 {
         let medium = match self {
-            Place::Medium { flash: medium, .. } => medium,
-            Place::Store(_) => pool,
+            Target::Medium { flash: medium, .. } => medium,
+            Target::Store(_) => pool,
         };
         medium.counters().writes * SUBPAGE_BYTES as u64
     }
     /// Whether the pool is the store of a device of another process.
     pub fn is_served(&self) -> bool {
-        matches!(self, Place::Store(_))
+        matches!(self, Target::Store(_))
     }
     pub fn describe(&self) -> String {
         match self {
-            Place::Medium { flash: medium, .. } => medium.describe(),
-            Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
+            Target::Medium { flash: medium, .. } => medium.describe(),
+            Target::Store(served) => format!("the store of the device at {}", served.socket.display()),
         }
     }
     pub fn sentence(&self) -> String {
         match self {
-            Place::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),
-            Place::Store(_) => {
+            Target::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),
+            Target::Store(_) => {
                 format!("The pool of fulgurite and sync is {}, whose own a sync is.", self.describe())
             }
         }
