@@ -286,7 +286,7 @@ impl Allocator {
     pub fn summary(&self) -> Summary {
         self.pages.0.summary()
     }
-    /// Which way faults take, for people.
+    /// How page faults are resolved, as a text for people.
     pub fn describe(&self) -> &str {
         self.pages.0.describe()
     }

@@ -203,7 +203,7 @@ impl Blocks {
         let mut all: Vec<_> = slabs.chain(self.large.iter().map(|(at, bytes)| (*at, *bytes, *bytes))).collect();
         all.sort_unstable();
         for (at, mapped, used) in all {
-            assert!(at >= end, "{at:#x} lies inside of what ends at {end:#x}");
+            assert!(at >= end, "{at:#x} is inside of what ends at {end:#x}");
             end = at + mapped;
             usage.mapped_bytes += mapped;
             usage.used_bytes += used;

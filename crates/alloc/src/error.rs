@@ -52,7 +52,7 @@ pub enum StartError {
     #[error("blocks end with the process, and what the pool holds would be overwritten; use a flat medium")]
     NotFlat,
     /// The pool is a device's.
-    #[error("permanent objects need a pool of this process, and not that of a device; use Medium::pool_or_new")]
+    #[error("permanent objects need a pool of this process, and not of a device; use Medium::pool_or_new")]
     OfDevice,
     /// The pool holds something else, and is not overwritten.
     #[error("the pool holds other data than permanent objects; use a pool of its own for them")]
@@ -103,7 +103,7 @@ pub enum FreeError {
     #[error("{0:#x} is not an address of this allocator; free it where it was allocated")]
     Foreign(usize),
     /// No block that is in use begins there.
-    #[error("no block in use begins at {0:#x}; it was freed already, or lies inside another block")]
+    #[error("no block in use begins at {0:#x}; it was freed already, or is inside another block")]
     NotABlock(usize),
     /// The flash cannot be written, and DRAM has no room to note that an object was freed.
     #[error("the object at {0:#x} was not freed: the flash cannot be written; see to it, then free it again")]

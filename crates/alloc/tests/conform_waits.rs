@@ -1,7 +1,7 @@
 //! Goal: system calls of a program that wait are not ended early by the allocators' requests, as by
 //! a signal. Method: a thread that resolves its own faults changes blocks or objects, far more than
 //! DRAM has room for, over a file, and then waits for bytes that never come. Each wait must end by
-//! its own time. io_uring tells the thread that handed a request over of its end, which would
+//! its own time. io_uring notifies the thread that handed a request over when it ends, which would
 //! interrupt it.
 
 use std::alloc::Layout;

@@ -53,7 +53,7 @@ fn objects_that_cannot_be_read_are_bus_errors() {
         }
         return;
     };
-    // The kernel tells of broken memory only where it handles that (CONFIG_MEMORY_FAILURE).
+    // The kernel reports broken memory only where it handles that (CONFIG_MEMORY_FAILURE).
     let handles = std::fs::read_to_string("/proc/meminfo").is_ok_and(|text| text.contains("HardwareCorrupted"));
     if what.starts_with("compatible") && !handles {
         CODE.store(libc::BUS_ADRERR, Ordering::Relaxed);

@@ -11,12 +11,12 @@
 //!
 //! What nobody uses of a pool is a flat medium, too ([`unused_of_pool`]).
 //!
-//! A place of this process is reached directly, or through a device of this process on a core of
+//! A medium of this process is reached directly, or through a device of this process on a core of
 //! its own ([`Settings::on_device`]).
 //!
 //! Invariants: a setting that a medium cannot honour is refused by name, before anything is created
 //! or changed. Each medium says itself how workers drive it ([`fulgurite_flash::Tuning`]), so that
-//! every program drives it in the same way.
+//! every program drives it alike.
 //!
 //! What this crate does not do: it holds no frames and runs no jobs, and it makes no pool for
 //! benchmarks.

@@ -30,7 +30,7 @@ fn names(directory: &Path) -> Vec<String> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// What tells one pool from another.
+/// What distinguishes one pool from another.
 fn identity(opened: &Opened) -> PoolId {
     match opened.kept.as_ref() {
         Some(Kept::Here(pool)) => pool.id(),

@@ -2,8 +2,8 @@
 //!
 //! A power cut leaves of a page whole sectors, each as it was or as it was to be. A bit that rots
 //! is another thing, and a page that would be whole but for one bit was not cut off. The checksum
-//! tells which it is: CRC32C is linear, so that a bit that changed adds to it what depends on its
-//! place alone.
+//! shows which it is: CRC32C is linear, so that a bit that changed adds to it what depends on its
+//! position alone.
 
 use crate::SUBPAGE_BYTES;
 use crate::metadata::{CRC_AT, HEADER_BYTES, Header, stored_and_computed};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The most files of a circle.
 const CIRCLE_MAX: usize = 3;
 
-/// The way to a module: names, from the crate's root.
+/// The path to a module: names, from the crate's root.
 type Module = Vec<String>;
 
 /// What a file says of others.

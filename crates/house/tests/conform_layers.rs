@@ -231,7 +231,7 @@ fn policy_and_nand_have_no_io_clock_or_threads() {
 
 /// Crates that take the time from a `fulgurite_sys::Clock` that they are given, real or simulated.
 const BY_CLOCK: [&str; 5] = ["cache", "flash", "store", "device", "runtime"];
-/// Every other way to read the time, or to wait for one.
+/// Every other means to read the time, or to wait for one.
 const OTHER_TIME: [&str; 9] = [
     "Instant",
     "SystemTime",

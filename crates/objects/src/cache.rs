@@ -604,7 +604,7 @@ impl Cache {
                 let number = header.number();
                 match self.index.find(&self.buffer, number) {
                     Some((_, found, _)) if found == at => {}
-                    found => return Err(format!("{number} lies at {at}, and the index has {found:?}")),
+                    found => return Err(format!("{number} is at {at}, and the index has {found:?}")),
                 }
                 live += 1;
                 if header.stays() {

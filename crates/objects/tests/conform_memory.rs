@@ -70,7 +70,7 @@ fn resizes() {
             assert!(now <= of_all + BESIDE, "round {round}: {now} bytes are resident of caches of {of_all}");
         }
     }
-    println!("{peak} bytes were resident at the most, of caches of {most}");
+    println!("at most {peak} bytes were resident, of caches of {most}");
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! while at most a fifth of what was prefetched is evicted unused, halves when more than half is,
 //! and is off below 1. While off, now and then a stream is tried again, ever more rarely as trials
 //! fail. What is prefetched and neither used nor evicted is bounded too, so that streams that break
-//! off harm little before the first eviction tells.
+//! off harm little before the first eviction shows it.
 //!
 //! Invariants ([`Prefetcher::check`]): the window is at most 16. Sizes are fixed.
 //!

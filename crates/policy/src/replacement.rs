@@ -66,7 +66,7 @@ pub trait Replacement {
     fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
     fn touched(&mut self, frame: LocalFrame);
-    /// The next victim makes way for this subpage. For drivers that evict when something comes in,
+    /// The next victim makes room for this subpage. For drivers that evict when something comes in,
     /// and for policies whose choice depends on it. The next call of [`Replacement::victim`]
     /// forgets it.
     #[inline]

@@ -102,8 +102,7 @@ impl S3Fifo {
         }
     }
 
-    /// Whether the next victim is looked for among the small ones, and then in main, or the other
-    /// way round.
+    /// Whether the next victim is searched for in small and then in main, or first in main.
     #[inline]
     fn small_first(&self) -> bool {
         self.young.len() >= (self.len() / SMALL_SHARE).max(1)
@@ -354,7 +353,7 @@ impl Replacement for S3Fifo {
             }
         }
         assert_eq!(small, self.small, "small frames counted");
-        assert!(self.small_slots <= self.young.slots(), "the border lies in the ring");
+        assert!(self.small_slots <= self.young.slots(), "the border is in the ring");
         let placed = self.places.iter().filter(|p| **p != Place::OUT).count();
         assert_eq!(placed, self.len(), "frames counted");
     }

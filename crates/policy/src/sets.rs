@@ -7,7 +7,7 @@
 //! In hardware a set is a place. Here any frame holds any subpage, so a set is a bound: subpages
 //! are counted by set, and where a set has more than its ways, its least recently used one is the
 //! next victim. A victim that is wanted ahead of time, for no subpage in particular, is the least
-//! recently used of all. [`expects`](Replacement::expects) tells which subpage it makes way for.
+//! recently used of all. [`expects`](Replacement::expects) names the subpage it makes room for.
 //! Then it is that set's, if the set is full.
 //!
 //! A hash divides subpages among sets, so that the subpages of one worker, or of a stride, do not
@@ -70,7 +70,7 @@ pub struct Sets {
     all: List,
     /// Sets that have more than their ways, the one that has been so for the longest time last.
     crowded: List,
-    /// The set of the subpage that the next victim makes way for.
+    /// The set of the subpage that the next victim makes room for.
     expected: Option<u32>,
 }
 

@@ -79,7 +79,7 @@ mod tests {
     fn dram_moves_to_the_cache_that_gains_more() {
         let mut share = Share::new(10);
         let bounds = 20..=85;
-        assert_eq!(share.decide(50, &bounds, missed(10), missed(90)), 50, "too few to tell");
+        assert_eq!(share.decide(50, &bounds, missed(10), missed(90)), 50, "too few to decide");
         assert_eq!(share.decide(50, &bounds, missed(10), missed(90)), 60);
         assert_eq!(share.decide(60, &bounds, missed(0), missed(100)), 60, "what was true of 50 is forgotten");
         assert_eq!(share.decide(60, &bounds, missed(0), missed(100)), 70);
@@ -130,7 +130,7 @@ mod tests {
                 }
                 // A logarithm's best split is in proportion to the weights.
                 let best = ALL * objects_weight / (frames_weight + objects_weight);
-                assert!((now as f64 - best).abs() < 130.0, "{now} beside {best} from {start}");
+                assert!((now as f64 - best).abs() < 130.0, "{now}, and the best is {best}, from {start}");
                 assert_eq!(moves, 0, "it moves to and fro");
             }
         }

@@ -135,7 +135,7 @@ fn turns_off_when_it_does_not_pay_and_on_again_when_it_does() {
     assert_eq!(cache.prefetcher.window(), 16);
     let mut fixed = Cache::new(PrefetchPolicy::Fixed(8), 200);
     short_runs(&mut fixed, 1_000, &mut random);
-    assert_eq!(fixed.fetched, 8_000, "a fixed window does as it is told");
+    assert_eq!(fixed.fetched, 8_000, "a fixed window stays fixed");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn streams_that_break_off_are_bounded_before_any_eviction_tells() {
     assert!(cache.fetched <= 2_000, "{}", cache.fetched);
     let known = cache.fetched;
     short_runs(&mut cache, 200, &mut random);
-    assert!(cache.fetched - known <= 200, "a driver that never tells gets one in each run at most");
+    assert!(cache.fetched - known <= 200, "a driver that never reports gets one in each run at most");
 }
 
 #[test]

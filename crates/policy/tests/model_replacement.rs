@@ -422,7 +422,7 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
         println!("{capacity} of {keys}, {hits:?}: ideal {best:.3} clock {clock:.3} s3-fifo {s3_fifo:.3} lru {lru:.3}");
         println!("sets of 4 {four:.3}, of 8 {eight:.3}, of 64 {sixty_four:.3}");
         for ratio in [clock, s3_fifo, lru, four, eight, sixty_four] {
-            assert!(ratio > best - 0.01 && ratio < best * 1.6, "{ratio} beside {best}");
+            assert!(ratio > best - 0.01 && ratio < best * 1.6, "{ratio} compared with {best}");
         }
         assert!(four > eight && eight > sixty_four, "more ways, fewer misses");
         assert!((sixty_four - lru).abs() < 0.01, "sets of 64 are nearly one");

@@ -22,7 +22,7 @@ use fulgurite_format::{OBJECT_ALIGNMENT, ObjectPlace, Owner, SUBPAGE_BYTES};
 
 use crate::geometry::Geometry;
 
-/// The bit that tells a slot from a flash page.
+/// The bit that distinguishes a slot from a flash page.
 const SLOT: u32 = 1 << 31;
 /// Slots come in pieces of this number, which stay where they are.
 const PIECE: usize = 1 << 13;
@@ -201,7 +201,7 @@ impl Objects {
     pub fn slots(&self) -> &Arc<Slots> {
         &self.slots
     }
-    /// Objects that are needed, older versions and freed ones that a token tells apart included.
+    /// Objects that are needed, including older versions and freed ones that a token distinguishes.
     pub fn count(&self) -> u32 {
         self.slots_in_use() + self.out
     }
@@ -585,7 +585,7 @@ mod tests {
                 let at = place(page as u32, offset, *length);
                 assert!(at.is_sane());
                 for unit in &mut taken[page][usize::from(offset) / OBJECT_ALIGNMENT..][..at.units() as usize] {
-                    assert!(!std::mem::replace(unit, true), "{at:?} lies where something is");
+                    assert!(!std::mem::replace(unit, true), "{at:?} is where something else is");
                 }
             }
             in_order.iter().for_each(|length| _ = packer.put(*length));

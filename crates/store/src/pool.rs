@@ -378,7 +378,7 @@ impl Pool {
     pub(crate) fn end_read(&self, token: u64) {
         self.lock().store.end_read(token);
     }
-    /// Where a subpage lay at a token that is kept.
+    /// Where a subpage was stored at a token that is kept.
     pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Location {
         let inner = self.lock();
         if let Some(flash_page) = inner.store.is_behind(subpage / SUBPAGES_PER_PAGE) {

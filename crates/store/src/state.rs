@@ -5,7 +5,7 @@
 //!
 //! A version is needed when programs see it, or a kept token names a state in which they saw it.
 //! The flash pages of needed versions are live. Unneeded ones leave the chain at once, and versions
-//! that no kept token tells apart become one.
+//! that no kept token distinguishes become one.
 //!
 //! What programs see of a version is spread over the log after a while, and the map knows where.
 //! One entry then has its valid bits, and says that the places are in the map ([`Status::MAPPED`]).
@@ -719,8 +719,8 @@ impl State {
         true
     }
 
-    /// Drops the unneeded versions of a page, joins those that no token tells apart, and makes the
-    /// rest the page's.
+    /// Drops the unneeded versions of a page, joins those that no token distinguishes, and makes
+    /// the rest the page's.
     fn settle(&mut self, page: u32, versions: &mut Vec<Version>) -> Result<(), TableFull> {
         // For each subpage, when the version that hides older ones was written.
         let mut hidden = [u64::MAX; N as usize];
@@ -747,7 +747,7 @@ impl State {
                 hidden = [version.time; N as usize];
             }
             match versions[..kept].last_mut() {
-                // No kept token tells them apart: the newer one's status holds.
+                // No kept token distinguishes them: the newer one's status holds.
                 Some(newer)
                     if !newer.deletes() && !version.deletes() && !self.tokens.any_in(version.time, newer.time) =>
                 {

@@ -24,7 +24,7 @@ fn pool(flash_pages: u32, subpages: u32, leaf_bytes: usize) -> (Arc<dyn Flash>, 
     (medium, pool)
 }
 
-/// An object that tells its subpage and number. Each byte behind them follows from these.
+/// An object that begins with its subpage and number. Each byte behind them follows from these.
 fn object(subpage: u32, number: u32) -> Vec<u8> {
     let mut bytes = vec![(subpage ^ number) as u8; 16 + subpage as usize % 60];
     bytes[..4].copy_from_slice(&subpage.to_le_bytes());
@@ -233,7 +233,7 @@ fn the_dram_of_many_objects_stays_below_its_bound() {
         pool.sync().unwrap();
     }
     let info = pool.info();
-    println!("{} bytes of DRAM before, {most} at the most, {whole} with all: {info:?}", before.dram_bytes);
+    println!("{} bytes of DRAM before, at most {most}, {whole} with all: {info:?}", before.dram_bytes);
     assert!(info.pages_out > SUBPAGES / 16 / 2 && most < whole, "{info:?}");
     assert_eq!(pool.audit(), Vec::<String>::new());
 }

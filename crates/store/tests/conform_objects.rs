@@ -366,7 +366,7 @@ fn dram_stays_within_what_is_set_aside() {
         assert!(info.dram_bytes <= set_aside, "round {round}: {} of {set_aside}", info.dram_bytes);
         most = most.max(info.dram_bytes);
     }
-    println!("{empty} bytes of DRAM when it is empty, {most} at the most, {set_aside} set aside");
+    println!("{empty} bytes of DRAM when it is empty, at most {most}, {set_aside} set aside");
     assert!(most > empty + SUBPAGES as usize * 12, "what objects take is counted: {empty}, {most}");
 }
 

@@ -254,7 +254,7 @@ fn giving_up_what_is_lost() {
             for _ in 0..world.random.below(5) {
                 world.turn();
             }
-            // Programs go on, and reclaim takes the extents in which the lost pages lay.
+            // Programs continue, and reclaim takes the extents that held the lost pages.
             step(
                 &mut world,
                 [Step::WriteOne, Step::Sync, Step::Checkpoint, Step::WriteSeveral][(seed as usize + i) % 4],

@@ -110,7 +110,7 @@ fn what_is_there_is_moved_and_kept_when_no_index_is_left() {
         }
         world.settle();
         check_all(&world);
-        // A token in the middle is gone back to; then the older ones go.
+        // Rolls back to a token in the middle. Then the older ones are dropped.
         let tokens: Vec<u64> = world.store.state().tokens().to_vec();
         world.roll_back(tokens[tokens.len() / 2]);
         world.settle();

@@ -79,7 +79,7 @@ fn accept(world: &mut World) -> Loss {
     report.lost.unwrap()
 }
 
-/// Forgets what was overwritten because the lost records said that it could be; checksums tell of
+/// Forgets what was overwritten because the lost records said that it could be. Checksums show
 /// all of it.
 fn forget_damaged(world: &mut World) -> usize {
     let map = world.store.map();
@@ -222,7 +222,7 @@ fn what_a_crash_tore_is_told_and_refuses_nothing() {
             }
         }
     }
-    println!("torn commits: {torn}, {seen} of them with a beginning that tells, none refused");
+    println!("torn commits: {torn}, {seen} of them with a telling beginning, none refused");
     assert!(seen > if trials::is_whole(60) { 20 } else { 0 }, "{seen} are too few");
 }
 

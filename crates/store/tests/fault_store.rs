@@ -72,7 +72,7 @@ fn the_nth_request_fails() {
         workloads += 1;
         let never = Failing { from: u64::MAX, until: u64::MAX, trouble: TROUBLES[0].1, only_flushes: false };
         let without = workload(seed, never);
-        // Every one of its requests, in every way, once and for good.
+        // Every one of its requests fails with every kind of trouble, once and for good.
         let plans = TROUBLES.into_iter().flat_map(|(_, trouble, only_flushes)| {
             let requests = if only_flushes { without.flushes } else { without.requests };
             (0..requests)
@@ -606,7 +606,7 @@ fn a_pool_of_a_newer_version_is_refused_by_its_number() {
         // Each checkpoint is numbered from its beginning, and one is in effect.
         let newest = places.last().unwrap_or_else(|| panic!("no {kind:?}")).1;
         let counts = if kind == Kind::Checkpoint { !refused.is_empty() } else { refused.contains(&newest) };
-        assert!(counts, "{kind:?}: the newest lies at {newest}; refused are {refused:?}");
+        assert!(counts, "{kind:?}: the newest is at {newest}; refused are {refused:?}");
         let all = matches!(kind, Kind::Superblock | Kind::Anchor);
         assert!(!all || refused.len() == places.len(), "{kind:?}: {refused:?} of {places:?}");
     }

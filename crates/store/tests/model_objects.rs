@@ -207,7 +207,7 @@ fn a_pool_full_of_many_sizes_goes_on() {
         let some = |world: &mut World| sizes[world.random.below(sizes.len() as u32) as usize];
         let subpages = fill(&mut world, 2, some);
         goes_on(&mut world, 100);
-        // All of one size after the other, so that what lay together no longer does.
+        // All of one size after the other, so that what was stored together no longer is.
         for size in &sizes {
             let of_it: Vec<(u32, usize)> = contents(&world).into_iter().filter(|(_, n)| n == size).collect();
             for few in of_it.chunks(6) {

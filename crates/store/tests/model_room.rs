@@ -79,7 +79,7 @@ fn one_pool(seed: u64) {
     let Ok(full) = Geometry::new(flash_pages, extent_pages, None) else { return };
     let data = u64::from(full.subpages) * (40 + random.below(61)) / 100;
     let geometry = Geometry::new(flash_pages, extent_pages, Some((data as u32).max(16))).unwrap();
-    let what = format!("seed {seed}: {geometry:?}, {} at the most", full.subpages);
+    let what = format!("seed {seed}: {geometry:?}, at most {}", full.subpages);
     let (pool, mut queue) = pool_in_memory(geometry);
     // Filled.
     let mut at = 0;

@@ -18,7 +18,7 @@ pub fn request(tag: u64, op: Op, subpage: u32, frame: u32) -> Request {
     Request { tag, op, subpage: SubpageIndex(subpage), frame: FrameIndex(frame) }
 }
 
-/// Fills a frame so that each of its 512 words tells the stamp.
+/// Fills a frame so that each of its 512 words shows the stamp.
 pub fn fill(arena: &Arena, frame: u32, stamp: u64) {
     let bytes: Vec<u8> = (0..512u64).flat_map(|i| (stamp ^ i.wrapping_mul(stamp | 1)).to_le_bytes()).collect();
     arena.write(frame as usize * SUBPAGE_BYTES, &bytes);

@@ -382,7 +382,7 @@ impl ObjectAllocator {
     pub fn contains(&self, address: *const u8) -> bool {
         self.pager.number(address as usize).is_some()
     }
-    /// Which way faults take, and how the DRAM is divided, for people.
+    /// How page faults are resolved and how the DRAM is divided, as a text for people.
     #[must_use]
     pub fn describe(&self) -> &str {
         &self.described

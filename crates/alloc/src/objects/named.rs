@@ -242,7 +242,7 @@ impl ObjectAllocator {
     /// has other addresses. References between objects are [`ObjectAllocator::reference`].
     ///
     /// Objects of it that were freed one by one ([`ObjectAllocator::free`]) are holes: an access
-    /// gets `SIGBUS`. [`ObjectAllocator::size_of`] tells them apart.
+    /// gets `SIGBUS`. [`ObjectAllocator::size_of`] distinguishes them.
     ///
     /// # Errors
     /// [`NameError::Unknown`]. [`NameError::Differs`] when the name leads to anything else.

@@ -249,7 +249,7 @@ impl Numbers {
         let (at, (word, bit)) = (number / CHUNK, word_of(number));
         self.note(at);
         let chunk = &mut self.chunks[at as usize];
-        chunk.bits.as_mut().expect("it was looked at")[word] &= !(1 << bit);
+        chunk.bits.as_mut().expect("it was checked")[word] &= !(1 << bit);
         chunk.taken -= 1;
         let (kind, is_empty) = (chunk.kind, chunk.taken == 0);
         self.used -= (self.weight)(size);

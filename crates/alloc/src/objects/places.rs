@@ -7,7 +7,7 @@ use super::numbers::CHUNK;
 
 /// Bytes of an entry: 0, or a page plus one.
 const ENTRY: usize = 3;
-/// The most pages that the entries can tell apart.
+/// The most pages that the entries can name.
 pub const PAGES_MAX: u32 = (1 << (8 * ENTRY)) - 1;
 /// DRAM of a chunk.
 pub const CHUNK_BYTES: usize = CHUNK as usize * ENTRY;

@@ -1,4 +1,4 @@
-//! A view does not survive giving way.
+//! A view does not survive a yield.
 use fulgurite_memory::{Address, RawMemory};
 use fulgurite_runtime::Context;
 

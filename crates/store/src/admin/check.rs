@@ -178,7 +178,7 @@ fn torn(report: &RecoverReport) -> Option<String> {
     report.torn.map(|place| {
         format!(
             "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page \
-             was damaged before anything followed it; the state is that of token {}",
+             was damaged before anything followed it; the pool has the state of token {}",
             report.token
         )
     })

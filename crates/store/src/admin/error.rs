@@ -27,7 +27,7 @@ pub enum AdminError {
     #[error("{}: {source}", path.display())]
     Pool { path: PathBuf, source: PoolError },
     #[error(
-        "{} was changed by another command meanwhile, and is as that has left it; look at it, and try again", path.display()
+        "{} was changed by another command meanwhile, and this one left it unchanged; check it, and try again", path.display()
     )]
     Changed { path: PathBuf },
     #[error("the devices of the pool have no room for that; ask for less")]

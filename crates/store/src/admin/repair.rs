@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::recover::ReadPages;
 use crate::store::{StoreConfig, summary_page};
 
-/// What a repair tells, as it goes on.
+/// What a repair reports while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mended {
     /// This is damaged, or there is nothing to be done.

@@ -433,7 +433,7 @@ fn a_member_is_known_by_either_of_its_copies() {
     let (count, bytes) = (MEMBER_PAGES[1] + 1, |flash| pages_of(flash, MEMBER_PAGES[1] + 1));
     let whole = bytes(flash);
     assert_eq!(member_in(&whole), Some(PoolId([9; 16])));
-    assert_eq!(member_in(&whole[..count as usize * SUBPAGE_BYTES - 1]), None, "part of what is looked at");
+    assert_eq!(member_in(&whole[..count as usize * SUBPAGE_BYTES - 1]), None, "part of what is read");
     let [first, second] = MEMBER_PAGES.map(|place| place as usize * SUBPAGE_BYTES);
     let with = |at: &[usize]| {
         let mut bytes = whole.clone();

@@ -213,7 +213,7 @@ impl Pool {
                     self.unreadable(object.at.flash_page, error);
                     return Err(error.into());
                 }
-                // Once more: it may have been the way and not the flash.
+                // Once more: the path to the flash may have failed, and not the flash.
                 Err(_) => failed = true,
             }
         }

@@ -1,4 +1,4 @@
-//! The state computed another way, to be compared with what it is.
+//! The state computed by other means, to be compared with the state that is kept.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What changes of the state tell the counts of chains ([`Chains`]), for reclaim by them.
+//! What changes of the state report to the counts of chains ([`Chains`]), for reclaim by them.
 
 use super::State;
 use crate::chains::Chains;

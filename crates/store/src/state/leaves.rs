@@ -87,7 +87,7 @@ impl Piece {
     }
 }
 
-/// The leaf that a history says, if it may go out as far as that tells.
+/// The leaf of a history, if it may go out as far as the history shows.
 pub fn leaf_of(versions: &[(PageEntry, Vec<u32>)]) -> Option<Leaf> {
     let [(entry, words)] = versions else { return None };
     let only_objects = entry.status().has(Status::OBJECTS) && !entry.status().has(Status::DELETED);
@@ -548,7 +548,7 @@ impl State {
         self.leaves.as_mut().expect("seen above").out += 1;
         true
     }
-    /// Computes what is noted of leaves in another way. Returns how many objects are out.
+    /// Computes by other means what is noted of leaves. Returns how many objects are out.
     pub(super) fn audit_leaves(&self, wrong: &mut Vec<String>) -> u32 {
         let Some(leaves) = &self.leaves else { return 0 };
         let (mut out, mut objects, mut unlisted) = (0, 0, 0);

@@ -116,8 +116,8 @@ impl Store {
         }
     }
     /// When nothing follows a commit, an empty page of the journal proves that it was durable,
-    /// which tells damage from a crash. It needs no flush of its own: the next commit waits for its
-    /// write.
+    /// which distinguishes damage from a crash. It needs no flush of its own, because the next
+    /// commit waits for its write.
     fn witness(&mut self) {
         if !std::mem::take(&mut self.witness_wanted) || self.poisoned.is_some() {
             return;

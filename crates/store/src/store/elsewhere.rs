@@ -107,7 +107,7 @@ impl Store {
         commit.sent = from;
         let sequence = commit.end - pages.len() as u64;
         let (place, page) = pages.first()?;
-        let (header, ..) = Header::open(page).expect("a page of ours");
+        let (header, ..) = Header::open(page).expect("a page of the store");
         let failed = geometry.extent_of(*place);
         let (extent, index) = if self.journal.extents.contains(&(failed, sequence)) {
             (failed, place - geometry.first_of(failed) + 1)
@@ -130,7 +130,7 @@ impl Store {
             if self.poisoned.is_some() {
                 return Some(());
             }
-            let (header, _, payload) = Header::open(&page).expect("a page of ours");
+            let (header, _, payload) = Header::open(&page).expect("a page of the store");
             let sealed = self.journal.stream.seal(payload, header.next_token, header.commit_offset);
             let commit = self.commit.as_mut().expect("it goes on");
             if at < count { commit.pages.push(sealed) } else { self.journal.sealed.push(sealed) }

@@ -1,4 +1,4 @@
-//! How long is kept what can be: the pool's time, tokens that are gone, and the division of the
+//! How long what can be dropped is kept: the pool's time, dropped tokens, and the division of the
 //! bound for DRAM.
 
 use std::collections::VecDeque;
@@ -48,8 +48,8 @@ impl Clock {
 /// behind it.
 const ROLL_BACKS: usize = 64;
 
-/// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind
-/// them.
+/// Which tokens were named in this life of the pool and no longer exist, because the pool was
+/// rolled back to before them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone(VecDeque<Range<u64>>);
 

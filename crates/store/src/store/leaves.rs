@@ -300,7 +300,7 @@ impl Store {
                     self.poison(error);
                 }
             }
-            // It tells nothing of the page, which may be read later. The one in effect stays.
+            // It says nothing of the page, which may be read later. The one in effect stays.
             Err(error) => {
                 writer.sources.read(piece.first, None);
                 writer.failed = true;

@@ -1,4 +1,4 @@
-//! What a store asks of the flash, its answers, and what the store tells writers.
+//! What a store asks of the flash, its answers, and what the store reports to writers.
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
@@ -105,7 +105,7 @@ pub enum WriteError {
     #[error("objects could not be written, because {0}; their older contents stay")]
     Flash(FlashError),
     /// The locations of some objects are on flash alone.
-    #[error("where objects lie could not be read, because {0}; their older contents stay")]
+    #[error("the locations of objects could not be read, because {0}; their older contents stay")]
     Leaf(FlashError),
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
@@ -126,7 +126,7 @@ pub(super) enum ObjectPurpose {
     Move(u32),
 }
 
-/// Whether an error tells of the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what
+/// Whether an error is about the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what
 /// the kernel's block layer makes of errors of the medium (`blk_errors` in block/blk-core.c),
 /// besides a checksum that is wrong.
 pub(super) fn is_of_the_page(error: FlashError) -> bool {

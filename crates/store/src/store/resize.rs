@@ -46,7 +46,7 @@ pub enum ResizeError {
     #[error("a pool that packs objects stays one; create another one, and copy the data")]
     Objects,
     #[error(
-        "a pool of this size may need {} of DRAM for where its objects lie, and this one was opened with {}; open it \
+        "a pool of this size may need {} of DRAM for the locations of its objects, and this one was opened with {}; open it \
          with more DRAM, or use `fulgurite pool resize`",
         format_bytes(*.needed), format_bytes(*.found)
     )]

@@ -271,7 +271,7 @@ pub struct Met {
     pub images: u64,
     /// Nothing of the damage was left.
     pub whole: u64,
-    /// The checksums tell of the damage.
+    /// The checksums show the damage.
     pub damaged: u64,
     /// An error reported it.
     pub refused: u64,

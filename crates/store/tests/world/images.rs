@@ -21,7 +21,7 @@ pub enum Event {
     Token(u64, Rc<Contents>),
     /// This token holds from now on.
     Acknowledged(u64),
-    /// Newer tokens are gone for good.
+    /// Newer tokens are dropped for good.
     OnlyUpTo(u64),
 }
 

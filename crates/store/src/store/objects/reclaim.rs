@@ -4,7 +4,7 @@
 //! computed before anything is copied. If the rest would fill as many flash pages again, nothing is
 //! moved. Objects keep their order, because neighbours there are neighbours in memory, unless
 //! sorting by length saves enough. Then flash pages of the whole extent are filled at the same
-//! time. Each flash page of the extent is read once, in either way.
+//! time. Each flash page of the extent is read once in both cases.
 //!
 //! Invariants: an object is moved only while its slot still names the place that was read, and that
 //! place is not given away meanwhile. So overwritten objects stay dead. Its checksum is compared at

@@ -34,7 +34,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// For what a writer does not tell apart.
+    /// For what a writer does not distinguish by heat.
     pub const fn cold(writer: Writer) -> Stream {
         Stream { writer, hot: false }
     }

@@ -363,7 +363,7 @@ fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
         learn(&mut store, page);
         assert!(store.state.looked_at() - before <= 6, "page {page}");
     }
-    // Those that came have gone again, all but the last.
+    // All that came but the last have left again.
     assert_eq!(out.filter(|page| !store.state.is_out(*page)).count(), 1);
     assert_eq!(store.state.audit(), Vec::<String>::new());
 }

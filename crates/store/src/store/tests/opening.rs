@@ -26,7 +26,7 @@ fn opened(pages: &mut Pages, config: StoreConfig, extent_pages: u32) -> (Store, 
     let mut read = Read(pages, RefCell::default());
     let (store, report) = recover(&mut read, config).unwrap();
     let reads = read.1.take();
-    assert_eq!(reads[0], (0, 1), "both copies of the superblock lie side by side");
+    assert_eq!(reads[0], (0, 1), "both copies of the superblock are contiguous");
     for (place, ahead) in reads.iter().copied().filter(|(place, _)| *place >= extent_pages) {
         let index = place % extent_pages;
         let first = FIRST_PLACES.checked_sub(1 + index);
@@ -174,7 +174,7 @@ fn model_what_is_opened_is_what_was_there() {
     assert!(lives > 10 && made.0.state().wear().summary().sum > 100);
 }
 
-/// Where a promised journal page is gone: what that is, what still opens, and where it continues.
+/// A promised journal page is missing: what the error is, what still opens, and where it continues.
 #[test]
 fn what_is_lost_is_told_and_what_comes_next_cannot_be_taken_for_it() {
     let config = StoreConfig { keep_tokens: 9, ..StoreConfig::default() };

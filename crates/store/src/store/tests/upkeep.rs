@@ -190,7 +190,7 @@ fn what_is_moved_is_counted_and_keeps_its_checksum() {
     let done = store.counters();
     assert_eq!((copies, done.copied, done.damaged, done.repeated, done.reclaimed, done.levelled), (5, 4, 1, 1, 1, 0));
     let after: Vec<_> = (0..7).map(|subpage| place_of(store, subpage).unwrap()).collect();
-    assert_eq!(before[..3], after[..3], "what lies elsewhere is not moved");
+    assert_eq!(before[..3], after[..3], "what is stored elsewhere is not moved");
     assert!(before[3..].iter().zip(&after[3..]).all(|(before, after)| before.0 != after.0 && after.1 == CHECKSUM));
     assert_eq!((store.state().live(before[3].0 / 8), store.state().audit()), (0, Vec::<String>::new()));
     // What was damaged, and what took no write, is not used again.

@@ -323,7 +323,7 @@ fn what_cannot_be_read_stays_where_it_is_and_all_else_is_moved() {
             tries += u32::from(fails);
             fails.then_some(Outcome::Failed(error))
         });
-        // What does not tell of the flash page is tried once more, by a walk.
+        // An error that is not about the flash page is followed by one more try, by a walk.
         assert_eq!((here(&made.0), tries), (of_it, if stuck { 1 } else { 2 }), "{error:?}");
         let counters = made.0.counters();
         assert_eq!((counters.damaged, counters.reclaimed), (u64::from(tries), 0), "{error:?}");
