@@ -13,7 +13,7 @@ use fulgurite_alloc::{Mode, ObjectAllocator, ObjectArray, ObjectPool, ObjectSett
 use fulgurite_backing::Medium;
 use fulgurite_store::admin::{self, PoolFiles};
 use fulgurite_store::{Permissions, StoreConfig};
-use fulgurite_testkit::{Random, again, kill_after, share, sync_and_tell};
+use fulgurite_testkit::{Random, again, kill_after, share, sync_and_report};
 
 const POOL: &str = "FULGURITE_TEST_PERMANENT_POOL";
 const MODE: &str = "FULGURITE_TEST_PERMANENT_MODE";
@@ -68,7 +68,7 @@ fn worker() {
     let allocator = match ObjectAllocator::start(&settings) {
         Err(StartError::PageBuffer(fulgurite_fault::Error::Userfault(_))) => {
             println!("\n{NO_USERFAULTFD}");
-            sync_and_tell(&[AtomicU64::new(0)], Duration::from_millis(1), || {});
+            sync_and_report(&[AtomicU64::new(0)], Duration::from_millis(1), || {});
         }
         started => started.unwrap(),
     };
@@ -86,7 +86,7 @@ fn worker() {
     }
     println!("\nfound {found}");
     let (round, mut random) = ([AtomicU64::new(found)], Random::seeded("worker", found));
-    sync_and_tell(&round, Duration::ZERO, || {
+    sync_and_report(&round, Duration::ZERO, || {
         let next = round[0].load(Ordering::SeqCst) + 1;
         let temporary = allocator.array(1500, 200).expect("there is room");
         for index in (0..COUNT).filter(|index| writes(next, *index)) {

@@ -119,7 +119,7 @@ impl Base {
             Base::Emulated(config) => Arc::new(EmulatedFlash::new(config.clone())?),
             Base::Timed(config) => Arc::new(TimedFlash::new(config.clone())?),
             Base::Served { socket, share_frames, alone: true } => devices::alone(socket, *share_frames)?,
-            Base::Served { socket, share_frames, alone: false } => devices::beside_others(socket, *share_frames)?,
+            Base::Served { socket, share_frames, alone: false } => devices::open_shared(socket, *share_frames)?,
             Base::Nand(nand) => {
                 let NandBase { cells, profile, config, past } = &**nand;
                 let Laid { flash: cells, file, .. } = cells.open_with_progress(progress)?;

@@ -27,7 +27,7 @@ fn host_of_another() -> HostConfig {
 ///
 /// # Errors
 /// [`Error::Device`].
-pub fn beside_others(socket: &Path, share_frames: bool) -> Result<Arc<DeviceFlash>, Error> {
+pub fn open_shared(socket: &Path, share_frames: bool) -> Result<Arc<DeviceFlash>, Error> {
     let link = SocketLink::connect(socket, share_frames)?;
     Ok(Arc::new(DeviceFlash::over(Arc::new(link), host_of_another())))
 }

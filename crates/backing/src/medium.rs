@@ -8,7 +8,7 @@ use fulgurite_format::Size;
 /// as `"64M"`.
 #[derive(Clone, Debug)]
 pub struct Medium {
-    pub(crate) place: Place,
+    pub(crate) kind: MediumKind,
     /// A pool, which outlives the program; else flat, and overwritten.
     pub(crate) kept: bool,
     /// The frames are handed to the device.
@@ -21,7 +21,7 @@ pub struct Medium {
 
 /// Where the data is stored.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum MediumKind {
     Memory {
         size: Size,
     },
@@ -44,50 +44,50 @@ pub(crate) enum Place {
 }
 
 impl Medium {
-    fn of(place: Place, kept: bool) -> Medium {
-        Medium { place, kept, share_frames: false, objects: 0, alone: None }
+    fn of(kind: MediumKind, kept: bool) -> Medium {
+        Medium { kind, kept, share_frames: false, objects: 0, alone: None }
     }
     /// A pool that was made before: journaled, with the state of its last token. `path` is its file
     /// or block device. A pool that spans several is opened by any of them and needs all of them.
     /// The others are found in the directory of the one that is named, if they were there, or where
     /// they were last.
     pub fn pool(path: impl Into<PathBuf>) -> Medium {
-        Medium::of(Place::File { path: path.into(), create: None }, true)
+        Medium::of(MediumKind::File { path: path.into(), create: None }, true)
     }
     /// A pool in a file that is created, of a multiple of 64 KiB, and written once in full. Journal
     /// and reclaim need a part of it: programs get about five sixths of a large one.
     pub fn new_pool(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
-        Medium::of(Place::File { path: path.into(), create: Some(size.into()) }, true)
+        Medium::of(MediumKind::File { path: path.into(), create: Some(size.into()) }, true)
     }
     /// A pool that is opened as by [`Medium::pool`] where there is one. Where nothing is, it is
     /// made as by [`Medium::new_pool`], for which alone `size` counts. Until it is whole, its file
     /// has the name with `.unfinished` behind it. A later start makes it anew if this one is
     /// killed.
     pub fn pool_or_new(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
-        Medium::of(Place::FileOrNew { path: path.into(), size: size.into() }, true)
+        Medium::of(MediumKind::FileOrNew { path: path.into(), size: size.into() }, true)
     }
     /// A file that is created, of a multiple of 64 KiB, and written once in full. It keeps nothing.
     pub fn new_file(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
-        Medium::of(Place::File { path: path.into(), create: Some(size.into()) }, false)
+        Medium::of(MediumKind::File { path: path.into(), create: Some(size.into()) }, false)
     }
     /// A file or block device whose contents are overwritten. It keeps nothing.
     pub fn file(path: impl Into<PathBuf>) -> Medium {
-        Medium::of(Place::File { path: path.into(), create: None }, false)
+        Medium::of(MediumKind::File { path: path.into(), create: None }, false)
     }
     /// A device that a thread on another core plays, with the latencies of flash.
     pub fn emulated(size: impl Into<Size>) -> Medium {
-        Medium::of(Place::Emulated { size: size.into() }, false)
+        Medium::of(MediumKind::Emulated { size: size.into() }, false)
     }
     /// Plain memory, for tests.
     pub fn memory(size: impl Into<Size>) -> Medium {
-        Medium::of(Place::Memory { size: size.into() }, false)
+        Medium::of(MediumKind::Memory { size: size.into() }, false)
     }
     /// A device of another process (`fulgurite device serve`), which this program has for itself as
     /// long as it runs, by the socket that it listens at. Its contents are overwritten, and it
     /// keeps nothing. While the device is away, requests wait for at most half a minute. What it
     /// had not flushed is written again when it is back.
     pub fn device(socket: impl Into<PathBuf>) -> Medium {
-        Medium::of(Place::Served { socket: socket.into() }, false)
+        Medium::of(MediumKind::Served { socket: socket.into() }, false)
     }
     /// The store of a device of another process (`fulgurite device serve` with `--nand` or
     /// `--store`), which this program has for itself as long as it runs, as a pool: with what is in
@@ -111,7 +111,7 @@ impl Medium {
     /// say what room it has. Then any access that needs a frame may get `PoolFull`, and so may the
     /// sync: the program is to be started again, at its last sync.
     pub fn device_pool(socket: impl Into<PathBuf>) -> Medium {
-        Medium::of(Place::Served { socket: socket.into() }, true)
+        Medium::of(MediumKind::Served { socket: socket.into() }, true)
     }
     /// Hands this program's frames to the device of another process, so that nothing is copied. The
     /// program then trusts the device's process with them as it trusts its own, and a request has
@@ -148,16 +148,16 @@ impl Medium {
     /// What its constructor is called.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match (&self.place, self.kept) {
-            (Place::Memory { .. }, _) => "Medium::memory",
-            (Place::Emulated { .. }, _) => "Medium::emulated",
-            (Place::File { create: None, .. }, false) => "Medium::file",
-            (Place::File { create: Some(_), .. }, false) => "Medium::new_file",
-            (Place::File { create: None, .. }, true) => "Medium::pool",
-            (Place::File { create: Some(_), .. }, true) => "Medium::new_pool",
-            (Place::FileOrNew { .. }, _) => "Medium::pool_or_new",
-            (Place::Served { .. }, false) => "Medium::device",
-            (Place::Served { .. }, true) => "Medium::device_pool",
+        match (&self.kind, self.kept) {
+            (MediumKind::Memory { .. }, _) => "Medium::memory",
+            (MediumKind::Emulated { .. }, _) => "Medium::emulated",
+            (MediumKind::File { create: None, .. }, false) => "Medium::file",
+            (MediumKind::File { create: Some(_), .. }, false) => "Medium::new_file",
+            (MediumKind::File { create: None, .. }, true) => "Medium::pool",
+            (MediumKind::File { create: Some(_), .. }, true) => "Medium::new_pool",
+            (MediumKind::FileOrNew { .. }, _) => "Medium::pool_or_new",
+            (MediumKind::Served { .. }, false) => "Medium::device",
+            (MediumKind::Served { .. }, true) => "Medium::device_pool",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Opens a medium: settings are judged first, then the place, then what it keeps, then the
+//! Opens a medium: settings are checked first, then the kind of medium, then what it keeps, then the
 //! transport.
 
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Driver, Durability, Geometry, GeometryError, Pool, PoolError, Store, StoreConfig, superblock};
 
 use crate::files::Files;
-use crate::medium::{Medium, Place};
+use crate::medium::{Medium, MediumKind};
 use crate::{Base, Error, Laid, devices};
 
 /// What is asked of a medium. None: it was not asked for.
@@ -123,7 +123,7 @@ impl Medium {
     /// # Errors
     /// [`Error::NotHonoured`] for the first of them; [`Error::Unit`] when a size cannot be read.
     pub fn judge(&self, settings: &Settings) -> Result<(), Error> {
-        let served = matches!(self.place, Place::Served { .. });
+        let served = matches!(self.kind, MediumKind::Served { .. });
         let Settings {
             durability,
             keep_tokens,
@@ -163,14 +163,14 @@ impl Medium {
         if self.share_frames && !served {
             return refused("share_frames", "it is no device of another process; leave the setting out");
         }
-        match &self.place {
-            Place::Memory { size }
-            | Place::Emulated { size }
-            | Place::File { create: Some(size), .. }
-            | Place::FileOrNew { size, .. } => {
+        match &self.kind {
+            MediumKind::Memory { size }
+            | MediumKind::Emulated { size }
+            | MediumKind::File { create: Some(size), .. }
+            | MediumKind::FileOrNew { size, .. } => {
                 size.bytes()?;
             }
-            Place::File { create: None, .. } | Place::Served { .. } => {}
+            MediumKind::File { create: None, .. } | MediumKind::Served { .. } => {}
         }
         Ok(())
     }
@@ -192,18 +192,18 @@ impl Medium {
     /// As [`Medium::open`].
     pub fn begin(&self, settings: &Settings) -> Result<Opened, Error> {
         self.judge(settings)?;
-        let base = match &self.place {
-            Place::Served { socket } if self.kept => {
+        let base = match &self.kind {
+            MediumKind::Served { socket } if self.kept => {
                 let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
                 return Ok(Opened { kept: Some(Kept::There(flash.clone())), ..Opened::flat(flash) });
             }
-            Place::Served { socket } => {
+            MediumKind::Served { socket } => {
                 Base::Served { socket: socket.clone(), share_frames: self.share_frames, alone: true }
             }
-            Place::File { path, create: Some(size) } if self.kept => {
+            MediumKind::File { path, create: Some(size) } if self.kept => {
                 return open_pool(self, path, self.make_pool(path, size.bytes()?, settings)?, settings);
             }
-            Place::FileOrNew { path, size } => {
+            MediumKind::FileOrNew { path, size } => {
                 let made = if is_there(path)? { None } else { Some(self.make_pool(path, size.bytes()?, settings)) };
                 let on = match made {
                     // Another process has made it meanwhile.
@@ -212,13 +212,13 @@ impl Medium {
                 };
                 return open_pool(self, path, on, settings);
             }
-            Place::File { path, create: None } if self.kept => {
+            MediumKind::File { path, create: None } if self.kept => {
                 return open_pool(self, path, Files::of_pool(path)?, settings);
             }
-            Place::File { path, create: Some(size) } => Base::File(FileConfig::create_aside(path, size.bytes()?)),
-            Place::File { path, create: None } => Base::File(FileConfig::existing(path)),
-            Place::Emulated { size } => Base::Emulated(EmulatedConfig::new(subpages(size.bytes()?))),
-            Place::Memory { size } => Base::memory(subpages(size.bytes()?)),
+            MediumKind::File { path, create: Some(size) } => Base::File(FileConfig::create_aside(path, size.bytes()?)),
+            MediumKind::File { path, create: None } => Base::File(FileConfig::existing(path)),
+            MediumKind::Emulated { size } => Base::Emulated(EmulatedConfig::new(subpages(size.bytes()?))),
+            MediumKind::Memory { size } => Base::memory(subpages(size.bytes()?)),
         };
         let Laid { flash, file, .. } = base.open()?;
         let flash = match settings.on_device {

@@ -80,7 +80,7 @@ fn check(path: &Path, kept: Range<u32>) {
 }
 
 /// Uses what is unused, as several lives do.
-fn lives(path: &Path, kept: Range<u32>, least: u32) {
+fn use_unused_repeatedly(path: &Path, kept: Range<u32>, least: u32) {
     let whole = std::fs::read(path).unwrap();
     for life in 0..2u64 {
         let unused = unused_of_pool(path, u64::MAX, 0).unwrap();
@@ -107,7 +107,7 @@ fn what_is_unused_of_a_pool_is_used_and_left_as_it_was() {
     assert!(words(&*made.flash, Op::Write, 100..300, kept_word));
     store(&made).sync().unwrap();
     drop(made);
-    lives(&path, 100..300, 3500);
+    use_unused_repeatedly(&path, 100..300, 3500);
     let few = unused_of_pool(&path, 130 << 12, 130 << 12).unwrap();
     assert_eq!(few.flash.subpages(), 130, "not more than asked for");
     assert!(matches!(unused_of_pool(&path, 1 << 20, 0), Err(Error::Open(_))), "it is in use");
@@ -135,5 +135,5 @@ fn what_is_unused_is_moved_together_where_it_is_scattered() {
     assert!(free < TOGETHER, "{free} subpages are free without a move");
     drop(too_few);
     assert!(std::fs::read(&path).unwrap() == before, "nothing is moved for what cannot be");
-    lives(&path, 0..KEPT, TOGETHER);
+    use_unused_repeatedly(&path, 0..KEPT, TOGETHER);
 }

@@ -159,7 +159,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             let subpage = known.map_or_else(|| self.held[local.index()].subpage, |subpage| subpage.0);
             self.shared.table.will_change(subpage);
             self.shared.near.will_forget(subpage);
-            if let Some(line) = self.replacement.will_look_at(SubpageIndex(subpage)) {
+            if let Some(line) = self.replacement.will_read_at(SubpageIndex(subpage)) {
                 fulgurite_sys::arch::prefetch(line);
             }
             named[chosen] = (local, subpage);

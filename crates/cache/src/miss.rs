@@ -277,7 +277,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
 
     /// Hints to the caches of the processor what the policy will read for this subpage.
     pub(crate) fn expect(&self, subpage: SubpageIndex) {
-        if let Some(line) = self.replacement.will_look_at(subpage) {
+        if let Some(line) = self.replacement.will_read_at(subpage) {
             fulgurite_sys::arch::prefetch(line);
         }
     }

@@ -159,15 +159,15 @@ mod tests {
 
     #[test]
     fn a_dropped_fiber_unwinds() {
-        struct Tell(Rc<Cell<bool>>);
-        impl Drop for Tell {
+        struct SetOnDrop(Rc<Cell<bool>>);
+        impl Drop for SetOnDrop {
             fn drop(&mut self) {
                 self.0.set(true);
             }
         }
         let pool = StackPool::new(1, 16 * 1024).unwrap();
         let dropped = Rc::new(Cell::new(false));
-        let tell = Tell(dropped.clone());
+        let tell = SetOnDrop(dropped.clone());
         let mut fiber = Fiber::new(pool.take().unwrap(), move |s| {
             let _tell = tell;
             s.suspend();

@@ -106,7 +106,7 @@ fn give_up() -> ! {
 
 /// Finds the C library among the objects of the process.
 fn find_c_library() {
-    extern "C" fn look(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut libc::c_void) -> libc::c_int {
+    extern "C" fn visit(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the loader passes a valid description, whose headers are as many as it says.
         let (base, headers) = unsafe {
             let info = &*info;
@@ -125,5 +125,5 @@ fn find_c_library() {
         0
     }
     // SAFETY: the function has the signature that is called, and needs no data.
-    unsafe { libc::dl_iterate_phdr(Some(look), std::ptr::null_mut()) };
+    unsafe { libc::dl_iterate_phdr(Some(visit), std::ptr::null_mut()) };
 }

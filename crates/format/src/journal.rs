@@ -222,7 +222,7 @@ pub struct History {
     /// The page.
     pub page: u32,
     /// Versions, newest first, each with a checksum for each subpage, of an entry of objects with
-    /// three words for each ([`crate::ObjectPlace::words`]).
+    /// three words for each ([`crate::ObjectLocation::words`]).
     pub versions: Vec<(PageEntry, Vec<u32>)>,
 }
 

@@ -36,7 +36,7 @@ pub use metadata::{
     Reader, zero_page,
 };
 pub use objects::{
-    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten,
+    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectLocation, ObjectMoved, ObjectWritten, ObjectsMoved, ObjectsWritten,
     WORDS_OF_AN_OBJECT,
 };
 pub use size::{ParseUnitError, Size, format_bytes, format_duration, parse_bytes, parse_duration};

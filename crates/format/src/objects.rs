@@ -26,7 +26,7 @@ pub const WORDS_OF_AN_OBJECT: u32 = 3;
 
 /// Where an object is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ObjectPlace {
+pub struct ObjectLocation {
     /// The flash page.
     pub flash_page: u32,
     /// Its first byte there, a multiple of [`OBJECT_ALIGNMENT`].
@@ -35,9 +35,9 @@ pub struct ObjectPlace {
     pub length: u16,
 }
 
-impl ObjectPlace {
+impl ObjectLocation {
     /// Of an object that was freed.
-    pub const FREED: ObjectPlace = ObjectPlace { flash_page: 0, offset: 0, length: 0 };
+    pub const FREED: ObjectLocation = ObjectLocation { flash_page: 0, offset: 0, length: 0 };
 
     /// Whether it is inside its flash page, at a multiple of the alignment.
     pub const fn is_sane(self) -> bool {
@@ -59,8 +59,8 @@ impl ObjectPlace {
     }
     /// From the words of a checkpoint, with its checksum.
     #[must_use]
-    pub const fn of_words(words: [u32; WORDS_OF_AN_OBJECT as usize]) -> (ObjectPlace, u32) {
-        let place = ObjectPlace { flash_page: words[0], offset: words[1] as u16, length: (words[1] >> 16) as u16 };
+    pub const fn of_words(words: [u32; WORDS_OF_AN_OBJECT as usize]) -> (ObjectLocation, u32) {
+        let place = ObjectLocation { flash_page: words[0], offset: words[1] as u16, length: (words[1] >> 16) as u16 };
         (place, words[2])
     }
 }
@@ -159,11 +159,11 @@ impl ObjectsWritten {
         self.objects.as_slice()
     }
     /// Where one of them is stored.
-    pub fn place(&self, object: &ObjectWritten) -> ObjectPlace {
+    pub fn location(&self, object: &ObjectWritten) -> ObjectLocation {
         if object.length == 0 && object.offset == 0 {
-            return ObjectPlace::FREED;
+            return ObjectLocation::FREED;
         }
-        ObjectPlace { flash_page: self.flash_page, offset: object.offset, length: object.length }
+        ObjectLocation { flash_page: self.flash_page, offset: object.offset, length: object.length }
     }
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         into.push(self.status.bits());
@@ -236,10 +236,10 @@ pub(crate) mod tests {
     #[test]
     fn a_freed_object_lies_nowhere_and_an_empty_one_somewhere() {
         let objects = ObjectsWritten::new(9, Status::ALLOCATED);
-        let place = |length, offset| objects.place(&ObjectWritten { subpage: 1, length, offset, checksum: 0 });
-        assert_eq!(place(0, 0), ObjectPlace::FREED);
-        assert_eq!(place(0, 16), ObjectPlace { flash_page: 9, offset: 16, length: 0 });
-        assert_eq!(place(5, 0), ObjectPlace { flash_page: 9, offset: 0, length: 5 });
+        let place = |length, offset| objects.location(&ObjectWritten { subpage: 1, length, offset, checksum: 0 });
+        assert_eq!(place(0, 0), ObjectLocation::FREED);
+        assert_eq!(place(0, 16), ObjectLocation { flash_page: 9, offset: 16, length: 0 });
+        assert_eq!(place(5, 0), ObjectLocation { flash_page: 9, offset: 0, length: 5 });
     }
     fn offsets() -> impl Strategy<Value = u16> {
         any::<u8>().prop_map(|units| u16::from(units) * 16)
@@ -265,16 +265,16 @@ pub(crate) mod tests {
 
     #[test]
     fn places_come_back_from_a_checkpoint() {
-        let place = ObjectPlace { flash_page: 7, offset: 4080, length: 16 };
-        assert_eq!(ObjectPlace::of_words(place.words(9)), (place, 9));
-        let whole = ObjectPlace { flash_page: u32::MAX, offset: 0, length: 4096 };
-        assert_eq!(ObjectPlace::of_words(whole.words(0)), (whole, 0));
-        assert_eq!((whole.units(), place.units(), ObjectPlace::FREED.units()), (256, 1, 0));
+        let place = ObjectLocation { flash_page: 7, offset: 4080, length: 16 };
+        assert_eq!(ObjectLocation::of_words(place.words(9)), (place, 9));
+        let whole = ObjectLocation { flash_page: u32::MAX, offset: 0, length: 4096 };
+        assert_eq!(ObjectLocation::of_words(whole.words(0)), (whole, 0));
+        assert_eq!((whole.units(), place.units(), ObjectLocation::FREED.units()), (256, 1, 0));
     }
     #[test]
     fn a_place_is_inside_its_flash_page() {
-        let place = |offset, length| ObjectPlace { flash_page: 3, offset, length };
-        assert!(place(0, 4096).is_sane() && place(4080, 16).is_sane() && ObjectPlace::FREED.is_sane());
+        let place = |offset, length| ObjectLocation { flash_page: 3, offset, length };
+        assert!(place(0, 4096).is_sane() && place(4080, 16).is_sane() && ObjectLocation::FREED.is_sane());
         assert!(!place(4080, 17).is_sane() && !place(8, 1).is_sane() && !place(0, 0).is_sane());
         assert!(!place(16, 4096).is_sane() && !place(65_520, 65_535).is_sane());
     }

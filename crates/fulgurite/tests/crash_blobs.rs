@@ -161,7 +161,7 @@ fn writers() {
                 }
             });
         }
-        trials::sync_and_tell(&done, Duration::from_millis(5), || {
+        trials::sync_and_report(&done, Duration::from_millis(5), || {
             memory.sync().unwrap();
         });
     });

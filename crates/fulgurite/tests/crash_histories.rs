@@ -278,7 +278,7 @@ fn writers() {
         };
         drop(memory.submit_with::<()>(&options, code).unwrap());
     }
-    trials::sync_and_tell(&done, Duration::from_millis(3), || {
+    trials::sync_and_report(&done, Duration::from_millis(3), || {
         memory.sync().unwrap();
     });
 }

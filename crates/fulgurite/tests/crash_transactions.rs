@@ -152,7 +152,7 @@ fn writers() {
         };
         drop(memory.submit_with::<()>(&options, code).unwrap());
     }
-    trials::sync_and_tell(&done, Duration::from_millis(5), || {
+    trials::sync_and_report(&done, Duration::from_millis(5), || {
         memory.sync().unwrap();
     });
 }

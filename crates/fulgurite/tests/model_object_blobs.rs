@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::{AccessError, Blobs, Context, Durability, Error, Fulgurite, Medium, Rooted};
 use fulgurite_flash::{FileConfig, FileFlash};
-use fulgurite_format::{ObjectPlace, SUBPAGE_BYTES};
+use fulgurite_format::{ObjectLocation, SUBPAGE_BYTES};
 use fulgurite_runtime::PlantedInObjects;
 use fulgurite_store::{Pool, StoreConfig};
 use fulgurite_testkit as trials;
@@ -451,7 +451,7 @@ fn after_many_removals_what_is_read_is_cached_and_the_rest_is_free() {
     let (pool, _) = Pool::open(file, StoreConfig::default()).unwrap();
     let is_object = |subpage: &u32| {
         let found = pool.locate_object(*subpage).unwrap();
-        found.is_some_and(|found| found.at != ObjectPlace::FREED && found.at.length < SUBPAGE_BYTES as u16)
+        found.is_some_and(|found| found.at != ObjectLocation::FREED && found.at.length < SUBPAGE_BYTES as u16)
     };
     let left = (0..pool.geometry().subpages).filter(is_object).count();
     assert_eq!(left as u64, LEFT, "freed objects keep space in the pool");

@@ -4,7 +4,7 @@
 //! very code that runs in production. One writer takes two pages through their kinds, so that each
 //! block changes hands; a reader reads twice. Then the model runs with a reader that does not check
 //! whether blocks were used again, which must be found to be wrong, or the model proves nothing.
-use fulgurite_loom::map::{Find, Located, Map, MapWriter, Places};
+use fulgurite_loom::map::{Find, Located, Map, MapWriter, PageLocations};
 use loom::thread;
 
 const N: u32 = 16;
@@ -13,13 +13,13 @@ const N: u32 = 16;
 fn at(subpage: u32, place: u32) -> Located {
     Located { place, checksum: (place << 8) | subpage }
 }
-fn run(page: u32, start: u32) -> Places {
-    let mut places = Places::NONE;
+fn run(page: u32, start: u32) -> PageLocations {
+    let mut places = PageLocations::NONE;
     (0..N).for_each(|s| places.set(s, Some(at(page * N + s, start + s))));
     places
 }
-fn few(page: u32, subpages: &[u32], place: u32) -> Places {
-    let mut places = Places::NONE;
+fn few(page: u32, subpages: &[u32], place: u32) -> PageLocations {
+    let mut places = PageLocations::NONE;
     subpages.iter().for_each(|s| places.set(*s, Some(at(page * N + s, place + 2 * s))));
     places
 }
@@ -30,13 +30,18 @@ fn is_its_own(subpage: u32, located: Option<Located>) -> bool {
 }
 
 /// What one writer does to two pages, the first of which is being read.
-fn changes(writer: &mut MapWriter, kinds: &[Places; 2]) {
+fn changes(writer: &mut MapWriter, kinds: &[PageLocations; 2]) {
     writer.set_page(0, &kinds[0]);
     // Takes the block that page 0 has let go.
     writer.set_page(1, &kinds[1]);
 }
 
-fn model(before: fn() -> Places, after: fn() -> [Places; 2], look: fn(&Map, u32) -> Option<Located>, subpage: u32) {
+fn model(
+    before: fn() -> PageLocations,
+    after: fn() -> [PageLocations; 2],
+    look: fn(&Map, u32) -> Option<Located>,
+    subpage: u32,
+) {
     loom::model(move || {
         let mut writer = MapWriter::new(2);
         writer.set_page(0, &before());

@@ -100,9 +100,9 @@ impl Shape {
         assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes), "a cache of {bytes} bytes");
         // Index and queue have 6 bytes a slot, the ghost 4 a number. A moving entry comes on top of
         // them.
-        let beside = 2 * OBJECT_BYTES_MAX;
+        let extra = 2 * OBJECT_BYTES_MAX;
         let share = BYTES_PER_SLOT * BYTES_PER_GHOST;
-        let buffer = (bytes - beside) * share / (share + 6 * BYTES_PER_GHOST + 4 * BYTES_PER_SLOT) / UNIT * UNIT;
+        let buffer = (bytes - extra) * share / (share + 6 * BYTES_PER_GHOST + 4 * BYTES_PER_SLOT) / UNIT * UNIT;
         Shape { buffer, slots: buffer / BYTES_PER_SLOT, ghosts: buffer / BYTES_PER_GHOST }
     }
     fn small(&self) -> Ring {

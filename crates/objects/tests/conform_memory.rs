@@ -16,7 +16,7 @@ const CACHES: usize = 16;
 const THREADS: usize = 4;
 const ROUNDS: u64 = 12;
 /// What the allocator, the stacks and the channels take in addition.
-const BESIDE: usize = 1 << 20;
+const EXTRA: usize = 1 << 20;
 
 /// Anonymous memory of this process that is resident.
 fn resident() -> usize {
@@ -67,7 +67,7 @@ fn resizes() {
             caches[at] = Some(cache);
             let (now, of_all) = (resident() - before, caches.iter().flatten().map(Cache::bytes).sum::<usize>());
             (peak, most) = (peak.max(now), most.max(of_all));
-            assert!(now <= of_all + BESIDE, "round {round}: {now} bytes are resident of caches of {of_all}");
+            assert!(now <= of_all + EXTRA, "round {round}: {now} bytes are resident of caches of {of_all}");
         }
     }
     println!("at most {peak} bytes were resident, of caches of {most}");

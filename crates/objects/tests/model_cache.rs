@@ -58,7 +58,7 @@ impl World {
     fn expected(&self, number: u32) -> Vec<u8> {
         of(number, self.now.get(&number).copied().flatten())
     }
-    fn look(&mut self, number: u32) -> Result<(), String> {
+    fn check_one(&mut self, number: u32) -> Result<(), String> {
         let expected = self.expected(number);
         let found = self.cache.get(number, <[u8]>::to_vec);
         match found {
@@ -145,7 +145,7 @@ impl World {
         for step in 0..STEPS {
             let number = self.number();
             match self.random.below(16) {
-                0..6 => self.look(number)?,
+                0..6 => self.check_one(number)?,
                 6..12 => self.put(number),
                 12 => self.begin_write(),
                 13 => {

@@ -109,8 +109,8 @@ impl Replacement for AnyReplacement {
         each!(self, p => p.coldest(from, most, each))
     }
     #[inline]
-    fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
-        each!(self, p => p.will_look_at(subpage))
+    fn will_read_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
+        each!(self, p => p.will_read_at(subpage))
     }
     #[inline]
     fn last_victim_holds(&self) -> Option<SubpageIndex> {

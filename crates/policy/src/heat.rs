@@ -58,12 +58,12 @@ impl Heat {
     /// # Panics
     /// When there is no such thing.
     #[inline]
-    pub fn lies_at(&self, thing: u32) -> Option<&u8> {
+    pub fn counter_byte(&self, thing: u32) -> Option<&u8> {
         let byte = thing as usize / 2;
         self.parts[byte / PART_BYTES].as_ref().map(|part| &part[byte % PART_BYTES])
     }
     fn counter(&self, thing: u32) -> u8 {
-        self.lies_at(thing).map_or(0, |pair| (pair >> (thing % 2 * 4)) & MOST)
+        self.counter_byte(thing).map_or(0, |pair| (pair >> (thing % 2 * 4)) & MOST)
     }
     /// How hot a thing is: 0 to [`Heat::DEGREES`] - 1.
     ///
@@ -90,7 +90,7 @@ impl Heat {
     /// # Panics
     /// When there is no such thing.
     pub fn touch_first(&mut self, thing: u32) {
-        if self.lies_at(thing).is_some() { self.touch(thing) } else { self.fade() }
+        if self.counter_byte(thing).is_some() { self.touch(thing) } else { self.fade() }
     }
     fn fade(&mut self) {
         self.since += 1;

@@ -98,7 +98,7 @@ pub trait Replacement {
     /// if that is likely to be out of the caches: for a hint to them, ahead of time. Never
     /// followed.
     #[inline]
-    fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
+    fn will_read_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
         None
     }
     /// What the last victim holds, if the policy remembers. It saves the driver a read of its own

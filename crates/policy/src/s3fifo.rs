@@ -24,7 +24,7 @@
 //! long is out of the caches, and a list with its links in the frames would miss them at every
 //! step.
 //!
-//! Invariants: a frame is in at most one ring, once, and `places` says where. Sizes follow the
+//! Invariants: a frame is in at most one ring, once, and `positions` says where. Sizes follow the
 //! frames in the policy, so a smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15
 //! to 29 for the ghost.
 
@@ -48,33 +48,33 @@ const LOOK_AHEAD: u32 = 4;
 
 /// Where a frame is: the ring in the top bit, its slot below, or nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place(u32);
+struct RingPosition(u32);
 
-impl Place {
-    const OUT: Place = Place(u32::MAX);
+impl RingPosition {
+    const OUT: RingPosition = RingPosition(u32::MAX);
     const MAIN: u32 = 1 << 31;
 
     #[inline(always)]
-    fn young(slot: u32) -> Place {
-        Place(slot)
+    fn young(slot: u32) -> RingPosition {
+        RingPosition(slot)
     }
     #[inline(always)]
-    fn main(slot: u32) -> Place {
-        Place(slot | Place::MAIN)
+    fn main(slot: u32) -> RingPosition {
+        RingPosition(slot | RingPosition::MAIN)
     }
     #[inline(always)]
     fn is_main(self) -> bool {
-        self.0 & Place::MAIN != 0
+        self.0 & RingPosition::MAIN != 0
     }
     #[inline(always)]
     fn slot(self) -> u32 {
-        self.0 & !Place::MAIN
+        self.0 & !RingPosition::MAIN
     }
 }
 
 /// The S3-FIFO policy. See the module.
 pub struct S3Fifo {
-    places: Box<[Place]>,
+    positions: Box<[RingPosition]>,
     /// Small, then fresh, oldest first.
     young: Fifo,
     /// Slots of `young` that are small, the oldest ones, and how many of them hold something.
@@ -91,7 +91,7 @@ impl S3Fifo {
     /// For frames `0..capacity`.
     pub fn new(capacity: usize) -> Self {
         S3Fifo {
-            places: vec![Place::OUT; capacity].into_boxed_slice(),
+            positions: vec![RingPosition::OUT; capacity].into_boxed_slice(),
             young: Fifo::new(capacity),
             small_slots: 0,
             small: 0,
@@ -118,18 +118,18 @@ impl S3Fifo {
 
     #[inline]
     fn push_main(&mut self, entry: Entry) {
-        let places = &mut self.places;
-        self.main.make_room(|entry, slot| places[entry.frame() as usize] = Place::main(slot));
-        places[entry.frame() as usize] = Place::main(self.main.push(entry));
+        let positions = &mut self.positions;
+        self.main.make_room(|entry, slot| positions[entry.frame() as usize] = RingPosition::main(slot));
+        positions[entry.frame() as usize] = RingPosition::main(self.main.push(entry));
     }
 
     #[inline]
     fn push_fresh(&mut self, entry: Entry) {
-        let places = &mut self.places;
-        if self.young.make_room(|entry, slot| places[entry.frame() as usize] = Place::young(slot)) {
+        let positions = &mut self.positions;
+        if self.young.make_room(|entry, slot| positions[entry.frame() as usize] = RingPosition::young(slot)) {
             self.small_slots = self.small;
         }
-        places[entry.frame() as usize] = Place::young(self.young.push(entry));
+        positions[entry.frame() as usize] = RingPosition::young(self.young.push(entry));
     }
 
     /// Says which frame of a queue will be visited a few steps from now.
@@ -184,7 +184,7 @@ impl S3Fifo {
             if view.take_referenced(frame) || entry.count() >= PROMOTE_AT {
                 self.push_main(entry.with_count(0));
             } else if view.evictable(frame) {
-                self.places[frame.index()] = Place::OUT;
+                self.positions[frame.index()] = RingPosition::OUT;
                 self.last_victim = SubpageIndex(entry.subpage());
                 self.ghost.insert(self.last_victim);
                 return Some(frame);
@@ -209,7 +209,7 @@ impl S3Fifo {
             let referenced = view.take_referenced(frame);
             let count = (entry.count() + u8::from(referenced)).min(COUNT_MAX);
             if count == 0 && view.evictable(frame) {
-                self.places[frame.index()] = Place::OUT;
+                self.positions[frame.index()] = RingPosition::OUT;
                 self.last_victim = SubpageIndex(entry.subpage());
                 return Some(frame);
             }
@@ -223,7 +223,7 @@ impl S3Fifo {
 
     #[inline]
     fn assert_out(&self, frame: LocalFrame) {
-        assert!(self.places[frame.index()] == Place::OUT, "frame {} is in the policy already", frame.0);
+        assert!(self.positions[frame.index()] == RingPosition::OUT, "frame {} is in the policy already", frame.0);
     }
 }
 
@@ -242,8 +242,8 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn touched(&mut self, frame: LocalFrame) {
-        let place = self.places[frame.index()];
-        debug_assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
+        let place = self.positions[frame.index()];
+        debug_assert!(place != RingPosition::OUT, "frame {} is not in the policy", frame.0);
         let ring = if place.is_main() { &mut self.main } else { &mut self.young };
         ring.change(place.slot(), |entry| entry.with_count((entry.count() + 1).min(COUNT_MAX)));
     }
@@ -268,8 +268,8 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn removed(&mut self, frame: LocalFrame) {
-        let place = std::mem::replace(&mut self.places[frame.index()], Place::OUT);
-        assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
+        let place = std::mem::replace(&mut self.positions[frame.index()], RingPosition::OUT);
+        assert!(place != RingPosition::OUT, "frame {} is not in the policy", frame.0);
         if place.is_main() {
             self.main.remove(place.slot());
         } else {
@@ -279,7 +279,7 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
-    fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
+    fn will_read_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
         Some(self.ghost.line(subpage))
     }
 
@@ -295,9 +295,10 @@ impl Replacement for S3Fifo {
         each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         // A cursor is the place of the next frame. One that is in use no more: from the start.
-        let (young_first, place) = (self.small_first(), Place(from.0));
+        let (young_first, place) = (self.small_first(), RingPosition(from.0));
         let ring = |is_main: bool| if is_main { &self.main } else { &self.young };
-        let holds = |place: &Place| place.slot() < self.capacity() as u32 && ring(place.is_main()).holds(place.slot());
+        let holds =
+            |place: &RingPosition| place.slot() < self.capacity() as u32 && ring(place.is_main()).holds(place.slot());
         let (mut in_main, mut age) = match Some(place).filter(holds) {
             Some(place) => (place.is_main(), ring(place.is_main()).age(place.slot())),
             None => (!young_first, 0),
@@ -324,7 +325,7 @@ impl Replacement for S3Fifo {
             (in_main, age) = (young_first, 0);
         }
         let slot = ring(in_main).slot(age);
-        ColdCursor(if in_main { Place::main(slot).0 } else { Place::young(slot).0 })
+        ColdCursor(if in_main { RingPosition::main(slot).0 } else { RingPosition::young(slot).0 })
     }
 
     fn remembered(&self) -> Remembered {
@@ -336,25 +337,25 @@ impl Replacement for S3Fifo {
     }
 
     fn capacity(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.places) + self.young.bytes() + self.main.bytes() + self.ghost.bytes()
+        size_of::<Self>() + size_of_val(&*self.positions) + self.young.bytes() + self.main.bytes() + self.ghost.bytes()
     }
 
     fn check(&self) {
         let mut small = 0;
         for (ring, is_main) in [(&self.young, false), (&self.main, true)] {
             for (slot, entry) in ring.check() {
-                let place = if is_main { Place::main(slot) } else { Place::young(slot) };
-                assert_eq!(self.places[entry.frame() as usize], place, "place of frame {}", entry.frame());
+                let place = if is_main { RingPosition::main(slot) } else { RingPosition::young(slot) };
+                assert_eq!(self.positions[entry.frame() as usize], place, "place of frame {}", entry.frame());
                 small += u32::from(!is_main && ring.age(slot) < self.small_slots);
             }
         }
         assert_eq!(small, self.small, "small frames counted");
         assert!(self.small_slots <= self.young.slots(), "the border is in the ring");
-        let placed = self.places.iter().filter(|p| **p != Place::OUT).count();
+        let placed = self.positions.iter().filter(|p| **p != RingPosition::OUT).count();
         assert_eq!(placed, self.len(), "frames counted");
     }
 }

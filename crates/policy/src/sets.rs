@@ -153,7 +153,7 @@ impl Sets {
     }
     /// A victim of a list. The first round takes every mark. What the second spares is in use or
     /// not evictable. `Break`: the driver gives up.
-    fn look<V: FrameView>(&mut self, from: From, view: &mut V) -> ControlFlow<Option<LocalFrame>> {
+    fn scan<V: FrameView>(&mut self, from: From, view: &mut V) -> ControlFlow<Option<LocalFrame>> {
         let list = |sets: &Sets| match from {
             From::All => (sets.all.back(), sets.all.len()),
             From::Set(set) => (sets.sets[set as usize].list.back(), sets.sets[set as usize].list.len()),
@@ -196,20 +196,20 @@ impl Replacement for Sets {
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         let full = self.expected.take().filter(|set| self.sets[*set as usize].list.len() >= self.most());
         if let Some(set) = full
-            && let ControlFlow::Break(found) = self.look(From::Set(set), view)
+            && let ControlFlow::Break(found) = self.scan(From::Set(set), view)
         {
             return found;
         }
         // A set whose frames are all in use moves behind the others.
         for _ in 0..self.crowded.len() {
             let Some(set) = self.crowded.back() else { break };
-            if let ControlFlow::Break(found) = self.look(From::Set(set), view) {
+            if let ControlFlow::Break(found) = self.scan(From::Set(set), view) {
                 return found;
             }
             self.crowded.remove(&mut *self.sets, set);
             self.crowded.push_front(&mut *self.sets, set);
         }
-        match self.look(From::All, view) {
+        match self.scan(From::All, view) {
             ControlFlow::Break(found) => found,
             ControlFlow::Continue(()) => None,
         }

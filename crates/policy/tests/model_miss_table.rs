@@ -88,11 +88,11 @@ proptest! {
                     prop_assert_eq!(table.set_kind(SubpageIndex(s), kind), had);
                 }
                 Step::Complete(s) => {
-                    let mut told = Vec::new();
-                    let entry = table.complete(SubpageIndex(s), |w| told.push(w));
+                    let mut notified = Vec::new();
+                    let entry = table.complete(SubpageIndex(s), |w| notified.push(w));
                     let miss = model.remove(&s);
                     prop_assert_eq!(entry, miss.as_ref().map(Miss::entry));
-                    prop_assert_eq!(told, miss.map_or(Vec::new(), |m| m.waiters));
+                    prop_assert_eq!(notified, miss.map_or(Vec::new(), |m| m.waiters));
                 }
             }
             table.check();

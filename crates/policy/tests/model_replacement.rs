@@ -134,7 +134,7 @@ impl Model {
     }
 
     /// The victim of a list: of one set, or of all.
-    fn look(newest_first: &mut Vec<(u32, u32)>, set: Option<u32>, view: &mut Frames) -> Option<(u32, u32)> {
+    fn scan(newest_first: &mut Vec<(u32, u32)>, set: Option<u32>, view: &mut Frames) -> Option<(u32, u32)> {
         let of = |entry: &(u32, u32)| set.is_none_or(|set| entry.1 == set);
         for _ in 0..2 * newest_first.iter().filter(|entry| of(entry)).count() {
             let at = newest_first.iter().rposition(of)?;
@@ -248,14 +248,14 @@ impl Model {
             Model::Sets { ways, newest_first, crowded, .. } => {
                 for _ in 0..crowded.len() {
                     let set = *crowded.last().expect("one is crowded");
-                    if let Some((frame, set)) = Model::look(newest_first, Some(set), view) {
+                    if let Some((frame, set)) = Model::scan(newest_first, Some(set), view) {
                         Model::crowd(*ways, newest_first, crowded, set);
                         return Some(frame);
                     }
                     crowded.pop();
                     crowded.insert(0, set);
                 }
-                let (frame, set) = Model::look(newest_first, None, view)?;
+                let (frame, set) = Model::scan(newest_first, None, view)?;
                 Model::crowd(*ways, newest_first, crowded, set);
                 Some(frame)
             }
@@ -472,12 +472,12 @@ fn coldest(
     steps: usize,
     frames: usize,
 ) -> (Vec<LocalFrame>, ColdCursor) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let next = replacement.coldest(from, steps, &mut |frame| {
-        told.push(frame);
-        if told.len() == frames { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        reported.push(frame);
+        if reported.len() == frames { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    (told, next)
+    (reported, next)
 }
 
 #[test]
@@ -511,8 +511,8 @@ fn a_cursor_holds_while_the_policy_changes() {
                     }
                     _ => {}
                 }
-                let (told, go_on) = coldest(&replacement, at, 1 + next(5) as usize, usize::MAX);
-                assert!(told.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
+                let (reported, go_on) = coldest(&replacement, at, 1 + next(5) as usize, usize::MAX);
+                assert!(reported.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
                 at = go_on;
                 // And it always comes to an end.
                 let mut steps = 0;
@@ -559,17 +559,20 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 inside[frame.index()] ^= true;
             }
             view.referenced.fill(false);
-            let (told, end) = coldest(&replacement, ColdCursor::START, usize::MAX, usize::MAX);
+            let (reported, end) = coldest(&replacement, ColdCursor::START, usize::MAX, usize::MAX);
             assert_eq!(end, ColdCursor::START, "{policy}, seed {seed}");
-            assert_eq!(told.len(), replacement.len(), "{policy}, seed {seed}");
-            let mut sorted = told.clone();
+            assert_eq!(reported.len(), replacement.len(), "{policy}, seed {seed}");
+            let mut sorted = reported.clone();
             sorted.sort_unstable();
             sorted.dedup();
-            assert!(sorted.len() == told.len() && sorted.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
+            assert!(
+                sorted.len() == reported.len() && sorted.iter().all(|f| inside[f.index()]),
+                "{policy}, seed {seed}"
+            );
             // The listing in pieces: by the callback's leave, and by steps, of which some find
             // nothing.
             let (few, _) = coldest(&replacement, ColdCursor::START, usize::MAX, 3);
-            assert_eq!(few, told[..told.len().min(3)], "{policy}, seed {seed}");
+            assert_eq!(few, reported[..reported.len().min(3)], "{policy}, seed {seed}");
             for (steps, frames) in [(usize::MAX, 3), (1, usize::MAX), (7, usize::MAX), (7, 2)] {
                 let (mut at, mut pieces) = (ColdCursor::START, Vec::new());
                 for _ in 0..4 * capacity + 8 {
@@ -581,14 +584,14 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                         break;
                     }
                 }
-                assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
+                assert_eq!(pieces, reported, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
             // With no marks the others have no reason for another order. S3-FIFO remembers earlier
             // visits, and crowded sets come first.
             let plain = matches!(policy, ReplacementPolicy::Clock | ReplacementPolicy::Lru);
             if plain {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));
-                assert_eq!(order, told, "{policy}, seed {seed}");
+                assert_eq!(order, reported, "{policy}, seed {seed}");
             }
         }
     }

@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most claims handed over at once, so that few changes wait for the store.
 const BATCH: u64 = 64;
-/// Places for a sync's own changes, saved before it cuts: at least this number, and twice what the
+/// PageLocations for a sync's own changes, saved before it cuts: at least this number, and twice what the
 /// last sync took.
 const KEPT_FOR_SYNC: u64 = 128;
 /// When no more than this number is left to be claimed, it is for work that has begun.
@@ -68,8 +68,8 @@ struct Ledger {
     refusals: u32,
     /// Syncs that have begun and not ended.
     syncs: u32,
-    /// Places that may be given before the store's room is read again.
-    look_after: u64,
+    /// PageLocations that may be given before the store's room is read again.
+    read_after: u64,
 }
 
 impl Ledger {
@@ -104,7 +104,7 @@ impl Changes {
         *ledger = ledger.anew(frames);
         self.credit.store(0, Ordering::Relaxed);
         let asks = frames > 0 && room < ledger.enough();
-        ledger.look_after = room.saturating_sub(ledger.enough());
+        ledger.read_after = room.saturating_sub(ledger.enough());
         self.asks.store(asks, Ordering::Release);
     }
     /// Whether little is left to be claimed before the next sync: what goes on may take that, and
@@ -131,7 +131,7 @@ impl Changes {
         // An eighth more than where it begins. Each switch visits all frames, so it should not
         // alternate.
         if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
-            ledger.look_after = room.saturating_sub(ledger.enough());
+            ledger.read_after = room.saturating_sub(ledger.enough());
             self.credit.store(0, Ordering::Relaxed);
             self.low.store(false, Ordering::Relaxed);
             self.asks.store(false, Ordering::Release);
@@ -228,11 +228,11 @@ impl Changes {
         let mut ledger = self.ledger();
         // It may have made some, too.
         ledger.refusals = 0;
-        ledger.look_after = ledger.look_after.saturating_sub(room);
-        ledger.frames > 0 && !self.asks() && ledger.look_after == 0
+        ledger.read_after = ledger.read_after.saturating_sub(room);
+        ledger.frames > 0 && !self.asks() && ledger.read_after == 0
     }
     /// `count` subpages were given places. Returns whether to read the store's room
-    /// ([`Changes::look`]).
+    /// ([`Changes::note_room`]).
     #[must_use]
     pub fn placed(&self, count: u64) -> bool {
         let mut ledger = self.ledger();
@@ -245,8 +245,8 @@ impl Changes {
             ledger.claimed = ledger.claimed.saturating_sub(count - of_cut);
             return false;
         }
-        ledger.look_after = ledger.look_after.saturating_sub(count);
-        ledger.look_after == 0
+        ledger.read_after = ledger.read_after.saturating_sub(count);
+        ledger.read_after == 0
     }
     /// A place that was given turned out to be none: what was to be there has none yet.
     pub fn displaced(&self) {
@@ -256,13 +256,13 @@ impl Changes {
         }
     }
     /// The store has this much room: from now on changes ask, or it is read again later.
-    pub fn look(&self, room: u64) {
+    pub fn note_room(&self, room: u64) {
         let mut ledger = self.ledger();
         if room < ledger.enough() {
             self.begin_to_ask(&mut ledger);
         } else {
             // At least an eighth, so that it is read seldom.
-            ledger.look_after = (room - ledger.enough()).max(ledger.frames / 32);
+            ledger.read_after = (room - ledger.enough()).max(ledger.frames / 32);
         }
     }
     /// A sync begins: what differs now it writes.
@@ -305,7 +305,7 @@ impl Changes {
         if !made {
             ledger.claimed += left;
         }
-        (ledger.look_after, ledger.refusals) = (0, 0);
+        (ledger.read_after, ledger.refusals) = (0, 0);
         if made {
             ledger.kept = 0;
         }
@@ -368,7 +368,7 @@ mod tests {
         while !changes.asks() {
             room -= 10;
             if changes.placed(10) {
-                changes.look(room);
+                changes.note_room(room);
             }
         }
         assert!(room >= frames + KEPT_FOR_SYNC, "{room}");
@@ -400,7 +400,7 @@ mod tests {
         changes.sync_begins();
         // Its first writes take what room there was too much.
         assert!(changes.placed(100));
-        changes.look(1500);
+        changes.note_room(1500);
         assert!(changes.asks());
         assert!(!changes.placed(800));
         changes.named();
@@ -447,12 +447,12 @@ mod tests {
             let changes = watched(1000, 2000);
             assert_eq!([493, 1].map(|count| gives(&changes, count)), [false, true]);
             // Not sooner than when a 32nd of the frames was given.
-            changes.look(1506);
+            changes.note_room(1506);
             assert_eq!([30, 1].map(|count| gives(&changes, count)), [false, true]);
-            changes.look(1606);
+            changes.note_room(1606);
             assert_eq!([99, 1].map(|count| gives(&changes, count)), [false, true]);
             assert!(!changes.asks());
-            changes.look(1505);
+            changes.note_room(1505);
             assert!(changes.asks() && !gives(&changes, 2000));
             assert!(!gives(&watched(0, 0), 10), "nobody cares");
         }

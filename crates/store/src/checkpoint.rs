@@ -348,8 +348,8 @@ mod tests {
         state.apply(&Record::Token { token }, &Unseen).unwrap();
     }
     /// Of a version: when it was written, and what it holds, each with its place and checksum.
-    type Told = (u64, Vec<(u32, u32, Option<u32>)>);
-    fn versions(state: &State, page: u32) -> Vec<Told> {
+    type VersionContent = (u64, Vec<(u32, u32, Option<u32>)>);
+    fn versions(state: &State, page: u32) -> Vec<VersionContent> {
         let held = |v: &Version| v.held().map(|h| (h.subpage, h.place, state.checksum(page, h))).collect();
         state.versions_of(page).iter().map(|v| (v.time, held(v))).collect()
     }

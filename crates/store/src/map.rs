@@ -46,7 +46,7 @@ use crate::chunked::Chunked;
 use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::primitive::{AtomicU64, Ordering};
 
-pub use writer::{MapWriter, PAGES_MAX, Places};
+pub use writer::{MapWriter, PAGES_MAX, PageLocations};
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Words of a block: a line of the cache.

@@ -279,7 +279,7 @@ impl Members {
             if slots[position as usize].is_some() {
                 continue;
             }
-            let Some(found) = look_for(&first, position, &from) else {
+            let Some(found) = likely_path(&first, position, &from) else {
                 // One that was only being added is not missed. Whether it is a member shows when
                 // all others are there.
                 if position as usize >= settled {
@@ -585,10 +585,10 @@ fn place(
 
 /// Where a member may be: in the directory of the named one, if both were in one directory when it
 /// was written, or at its last path.
-fn look_for(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
+fn likely_path(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
     let last = PathBuf::from(name_of(list, position));
-    let beside = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));
-    beside.into_iter().chain([last]).find(|path| path.symlink_metadata().is_ok())
+    let sibling = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));
+    sibling.into_iter().chain([last]).find(|path| path.symlink_metadata().is_ok())
 }
 
 /// Whether there is a member of this pool at a path: read without a lock.

@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use fulgurite_format::{OBJECT_ALIGNMENT, ObjectPlace, Owner, SUBPAGE_BYTES};
+use fulgurite_format::{OBJECT_ALIGNMENT, ObjectLocation, Owner, SUBPAGE_BYTES};
 
 use crate::geometry::Geometry;
 
@@ -59,12 +59,12 @@ pub const fn weight(length: usize) -> u32 {
     WEIGHTS[length.div_ceil(OBJECT_ALIGNMENT)]
 }
 
-fn pack(place: ObjectPlace) -> u64 {
+fn pack(place: ObjectLocation) -> u64 {
     // 32 + 16 + 16 bits.
     u64::from(place.flash_page) << 32 | u64::from(place.offset) << 16 | u64::from(place.length)
 }
-fn unpack(word: u64) -> ObjectPlace {
-    ObjectPlace { flash_page: (word >> 32) as u32, offset: (word >> 16) as u16, length: word as u16 }
+fn unpack(word: u64) -> ObjectLocation {
+    ObjectLocation { flash_page: (word >> 32) as u32, offset: (word >> 16) as u16, length: word as u16 }
 }
 
 /// The most slots: the objects that fit in flash, and a freed one for each subpage, twice.
@@ -132,7 +132,7 @@ impl Slots {
     }
     /// Where the object of a place is stored; none when the place is not a slot.
     #[inline]
-    pub fn get(&self, place: u32) -> Option<ObjectPlace> {
+    pub fn get(&self, place: u32) -> Option<ObjectLocation> {
         // Acquire: a reader that sees a place sees that its write has completed.
         Some(unpack(self.word(place)?.load(Ordering::Acquire)))
     }
@@ -164,11 +164,11 @@ pub struct Needed {
 
 impl Needed {
     /// One more.
-    pub fn add(&mut self, at: ObjectPlace) {
+    pub fn add(&mut self, at: ObjectLocation) {
         self.weight += weight(at.length.into());
         self.units += at.units();
     }
-    fn remove(&mut self, at: ObjectPlace) {
+    fn remove(&mut self, at: ObjectLocation) {
         self.weight -= weight(at.length.into());
         self.units -= at.units();
     }
@@ -226,14 +226,14 @@ impl Objects {
     }
     /// The slot of an object leaves DRAM. It is needed as before. Returns where the object is
     /// stored.
-    pub fn put_out(&mut self, place: u32) -> ObjectPlace {
+    pub fn put_out(&mut self, place: u32) -> ObjectLocation {
         let at = self.of(place);
         self.release(place);
         self.out += 1;
         at
     }
     /// An object is needed whose slot is not in DRAM from the beginning.
-    pub fn gain_out(&mut self, at: ObjectPlace) {
+    pub fn gain_out(&mut self, at: ObjectLocation) {
         let extent = self.extent_of(at);
         self.needed[extent].add(at);
         self.weight += u64::from(weight(at.length.into()));
@@ -243,7 +243,7 @@ impl Objects {
     ///
     /// # Panics
     /// As [`Objects::take`].
-    pub fn bring_in(&mut self, at: ObjectPlace) -> u32 {
+    pub fn bring_in(&mut self, at: ObjectLocation) -> u32 {
         self.out -= 1;
         self.take(at)
     }
@@ -269,7 +269,7 @@ impl Objects {
         self.slots.tables.len() * size_of::<OnceLock<Table>>() + self.needed.capacity() * size_of::<Needed>()
     }
     /// Where the object of a place is stored; none when the place is not a slot.
-    pub fn get(&self, place: u32) -> Option<ObjectPlace> {
+    pub fn get(&self, place: u32) -> Option<ObjectLocation> {
         self.slots.get(place)
     }
     /// Whether the place of a subpage is a slot.
@@ -301,7 +301,7 @@ impl Objects {
     ///
     /// # Panics
     /// When there is no room, or the object's location is not valid.
-    pub fn take(&mut self, place: ObjectPlace) -> u32 {
+    pub fn take(&mut self, place: ObjectLocation) -> u32 {
         assert!(self.room() > 0 && place.is_sane(), "no slot for {place:?}");
         let slot = self.free.pop().unwrap_or_else(|| {
             self.used += 1;
@@ -310,10 +310,10 @@ impl Objects {
         self.slots.made(slot).store(pack(place), Ordering::Release);
         slot | SLOT
     }
-    fn of(&self, place: u32) -> ObjectPlace {
+    fn of(&self, place: u32) -> ObjectLocation {
         self.get(place).expect("a slot that is used")
     }
-    fn extent_of(&self, at: ObjectPlace) -> usize {
+    fn extent_of(&self, at: ObjectLocation) -> usize {
         self.geometry.extent_of(at.flash_page) as usize
     }
     /// The version of a slot is needed.
@@ -339,14 +339,14 @@ impl Objects {
         }
         self.free.push(place & !SLOT);
     }
-    fn discount(&mut self, at: ObjectPlace) -> Option<u32> {
+    fn discount(&mut self, at: ObjectLocation) -> Option<u32> {
         let extent = self.extent_of(at);
         self.needed[extent].remove(at);
         self.weight -= u64::from(weight(at.length.into()));
         (at.length > 0 && self.needed[extent] == Needed::default()).then_some(extent as u32)
     }
     /// The object of a slot has moved. Returns its old extent if that lost its last object.
-    pub fn relocate(&mut self, place: u32, to: ObjectPlace) -> Option<u32> {
+    pub fn relocate(&mut self, place: u32, to: ObjectLocation) -> Option<u32> {
         let from = self.of(place);
         assert!(to.is_sane() && from.length == to.length, "{from:?} cannot be moved to {to:?}");
         self.word_of(place).store(pack(to), Ordering::Release);
@@ -411,7 +411,7 @@ impl Packer {
     }
     /// Where the next object is put.
     pub fn put(&mut self, length: u16) -> (usize, u16) {
-        let units = ObjectPlace { flash_page: 0, offset: 0, length }.units();
+        let units = ObjectLocation { flash_page: 0, offset: 0, length }.units();
         let open = self.first_open();
         let fits = self.pages[open..].iter().position(|taken| taken + units <= UNITS_PER_PAGE);
         let page = fits.map_or(self.pages.len(), |at| open + at);
@@ -462,7 +462,7 @@ impl TightPacker {
     }
     /// Where the next object is put, which is no longer than the objects before it.
     pub fn put(&mut self, length: u16) -> (usize, u16) {
-        let units = ObjectPlace { flash_page: 0, offset: 0, length }.units() as usize;
+        let units = ObjectLocation { flash_page: 0, offset: 0, length }.units() as usize;
         let (room, page) = match self.enough(units) {
             Some(room) => {
                 let page = self.with_room[room].pop().expect("its bit says that there is one");
@@ -490,8 +490,8 @@ mod tests {
     fn geometry() -> Geometry {
         Geometry::with_objects(1024, 8, 1 << 16).unwrap()
     }
-    fn place(flash_page: u32, offset: u16, length: u16) -> ObjectPlace {
-        ObjectPlace { flash_page, offset, length }
+    fn place(flash_page: u32, offset: u16, length: u16) -> ObjectLocation {
+        ObjectLocation { flash_page, offset, length }
     }
 
     #[test]
@@ -509,12 +509,12 @@ mod tests {
         assert_eq!(objects.lose(a), Some(10));
         assert_eq!((objects.count(), objects.weight()), (0, 0));
         // The slots are used again.
-        assert_eq!(objects.take(ObjectPlace::FREED), a);
+        assert_eq!(objects.take(ObjectLocation::FREED), a);
     }
     #[test]
     fn what_was_freed_takes_no_flash() {
         let mut objects = Objects::new(geometry());
-        let freed = objects.take(ObjectPlace::FREED);
+        let freed = objects.take(ObjectLocation::FREED);
         objects.gain(freed);
         assert_eq!(objects.live_total(), 0);
         assert_eq!(objects.lose(freed), None);
@@ -641,10 +641,13 @@ mod tests {
         let mut objects = Objects::new(geometry());
         let room = 1024 * 256 + 2 * (1 << 16);
         assert_eq!((objects.room(), objects.count()), (room, 0));
-        let slots = [objects.take(place(40, 0, 16)), objects.take(ObjectPlace::FREED)];
+        let slots = [objects.take(place(40, 0, 16)), objects.take(ObjectLocation::FREED)];
         slots.iter().for_each(|slot| objects.gain(*slot));
         assert_eq!((objects.room(), objects.count(), slots), (room - 2, 2, [SLOT, SLOT | 1]));
-        assert_eq!((objects.get(slots[0]), objects.get(slots[1])), (Some(place(40, 0, 16)), Some(ObjectPlace::FREED)));
+        assert_eq!(
+            (objects.get(slots[0]), objects.get(slots[1])),
+            (Some(place(40, 0, 16)), Some(ObjectLocation::FREED))
+        );
         // One that was let go leads nowhere, and neither does one that nobody took.
         assert_eq!(
             (objects.lose(slots[0]), objects.get(slots[0]), objects.get(SLOT | 9000)),

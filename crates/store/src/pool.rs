@@ -14,7 +14,7 @@ use std::time::Duration;
 use fulgurite_flash::{
     Backing, Flash, FlashError, Layer, Layered, Location, Objects, ReadOnly, Shortage, VersionError, Versions, Written,
 };
-use fulgurite_format::{ObjectPlace, PoolId, SUBPAGE_BYTES, Status, format_bytes};
+use fulgurite_format::{ObjectLocation, PoolId, SUBPAGE_BYTES, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
 use crate::changes::Changes;
@@ -57,7 +57,7 @@ pub struct LivePage {
     /// The token that was next when it was written.
     pub time: u64,
     /// Of an object: where it is in the flash page.
-    pub object: Option<ObjectPlace>,
+    pub object: Option<ObjectLocation>,
 }
 
 impl LivePage {
@@ -454,7 +454,7 @@ impl Pool {
     /// sync needs.
     pub fn wants_sync(&self) -> bool {
         self.helpers.is_short()
-            || self.helpers.to_be_left().is_some_and(|left| self.lock().store.look_for_shortage(left))
+            || self.helpers.to_be_left().is_some_and(|left| self.lock().store.check_for_shortage(left))
     }
     /// Tells the store the time, in milliseconds of the wall clock, for tokens kept by age
     /// ([`StoreConfig::keep_age`]).
@@ -518,7 +518,7 @@ impl Pool {
     /// # Errors
     /// When there is no such token, a newer one is pinned or being read, or the flash failed.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        let inner = self.lock_to_look();
+        let inner = self.lock_to_read();
         inner.goes_on()?;
         Self::may_roll_back(inner.store.state().tokens(), token)
     }
@@ -556,7 +556,7 @@ impl Pool {
     /// sync's. If their leaves would be too many to stay at a time, they are changed in parts. An
     /// error of the flash may come after some then.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
-        let at_once = self.lock_to_look().store.leaves_at_once();
+        let at_once = self.lock_to_read().store.leaves_at_once();
         if pages.len() > at_once {
             return self.set_statuses_in_parts(pages, status, at_once);
         }
@@ -599,16 +599,16 @@ impl Pool {
         inner.store.set_statuses(pages, status)?;
         // What the pages held becomes an older version.
         if self.changes.took(pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE)) {
-            self.changes.look(inner.store.room_for_changes());
+            self.changes.note_room(inner.store.room_for_changes());
         }
         Ok(())
     }
     pub(crate) fn on_state<T>(&self, look: impl FnOnce(&crate::state::State) -> T) -> T {
-        look(self.lock_to_look().store.state())
+        look(self.lock_to_read().store.state())
     }
     /// Status of a page.
     pub fn status(&self, page: u32) -> Status {
-        self.lock_to_look().store.state().status(page)
+        self.lock_to_read().store.state().status(page)
     }
     /// Makes a checkpoint, so that the next opening replays little, and waits for all that is under
     /// way.
@@ -659,7 +659,7 @@ impl Pool {
     }
     /// As [`Store::was_durable`].
     pub fn was_durable(&self, place: u32) -> bool {
-        self.lock_to_look().store.was_durable(place)
+        self.lock_to_read().store.was_durable(place)
     }
     /// Appends the flash pages that are needed for a page, including those that older versions
     /// need.
@@ -677,7 +677,7 @@ impl Pool {
                 let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
                 let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
                 let object = self.slots.get(h.place);
-                if object == Some(ObjectPlace::FREED) {
+                if object == Some(ObjectLocation::FREED) {
                     continue;
                 }
                 let place = object.map_or(h.place, |at| at.flash_page);
@@ -736,10 +736,10 @@ impl Versions for Pool {
         self.lock().tokens()
     }
     fn uncommitted(&self) -> Option<u64> {
-        Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
+        Some(self.lock_to_read().store.uncommitted() + self.changes.claimed())
     }
     fn shortage(&self) -> Option<Shortage> {
-        Some(self.lock_to_look().store.shortage())
+        Some(self.lock_to_read().store.shortage())
     }
     fn sync_begins(&self) {
         self.helpers.set_at_it(true);
@@ -774,10 +774,10 @@ impl Backing for Pool {
         self.changes.is_low()
     }
     fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock_to_look().read_only { None } else { Some(self) }
+        if self.lock_to_read().read_only { None } else { Some(self) }
     }
     fn objects(&self) -> Option<&dyn Objects> {
-        (self.opened_as.objects && !self.lock_to_look().read_only).then_some(self)
+        (self.opened_as.objects && !self.lock_to_read().read_only).then_some(self)
     }
 }
 
@@ -812,7 +812,7 @@ impl Layer for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         let before = places.len();
-        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.look_for_shortage(left));
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.check_for_shortage(left));
         match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
             Ok(()) => {}
             Err(WriteError::NoSpace { .. } | WriteError::Table(_))
@@ -823,7 +823,7 @@ impl Layer for Pool {
         if places.len() > before {
             self.helpers.note_places();
             if self.changes.placed((places.len() - before) as u64) {
-                self.changes.look(inner.store.room_for_changes());
+                self.changes.note_room(inner.store.room_for_changes());
             }
         }
         self.starved.store(places.len() == before && !subpages.is_empty(), Ordering::Relaxed);
@@ -888,7 +888,7 @@ impl Layer for Pool {
         Some(self)
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
-        let inner = self.lock_to_look();
+        let inner = self.lock_to_read();
         if inner.store.durable_token() >= flush {
             return Ok(true);
         }

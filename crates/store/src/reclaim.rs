@@ -156,7 +156,7 @@ impl Reclaim {
         while let Some((subpage, place)) = self.todo.front().copied() {
             if let Some((later, _)) = self.todo.get(AHEAD) {
                 state.prefetch(*later);
-                heat.lies_at(*later).into_iter().for_each(|counter| prefetch(std::ptr::from_ref(counter)));
+                heat.counter_byte(*later).into_iter().for_each(|counter| prefetch(std::ptr::from_ref(counter)));
             }
             if state.is_live(subpage / N, Held { subpage: subpage % N, place }) {
                 return Some((subpage, place));

@@ -540,14 +540,14 @@ fn written_after(
     end: StreamPosition,
     next: u32,
 ) -> Result<Option<(u64, u64)>, RecoverError> {
-    let mut to_look = vec![end.extent, next];
-    let mut looked = Vec::new();
+    let mut to_read = vec![end.extent, next];
+    let mut seen_extents = Vec::new();
     let (mut proof, mut newest) = (None, 0);
-    while let Some(extent) = to_look.pop() {
-        if !(FIRST_EXTENT..g.extents).contains(&extent) || looked.contains(&extent) {
+    while let Some(extent) = to_read.pop() {
+        if !(FIRST_EXTENT..g.extents).contains(&extent) || seen_extents.contains(&extent) {
             continue;
         }
-        looked.push(extent);
+        seen_extents.push(extent);
         for index in 0..g.extent_pages {
             let place = g.first_of(extent) + index;
             // What cannot be read proves nothing.
@@ -574,7 +574,7 @@ fn written_after(
             }
             // Of the commit that seems to have been under way, or a later one: what follows it is
             // further on.
-            to_look.push(header.next_extent);
+            to_read.push(header.next_extent);
         }
     }
     Ok(proof.map(|seen| (seen, newest)))

@@ -26,7 +26,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Stat
 
 use crate::chains::Chains;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
-use crate::map::{Located, Map, MapWriter, Places};
+use crate::map::{Located, Map, MapWriter, PageLocations};
 use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
@@ -458,7 +458,7 @@ impl State {
     }
     /// As [`State::compress`], where programs will see these places. Changes nothing when there is
     /// no room.
-    fn compress_over(&mut self, page: u32, versions: &[Version], places: &Places) -> Result<(), TableFull> {
+    fn compress_over(&mut self, page: u32, versions: &[Version], places: &PageLocations) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
         for version in versions {
@@ -654,7 +654,7 @@ impl State {
             for before in (0..N).filter_map(|subpage| places.get(subpage)) {
                 self.old.insert(before.place, before.checksum);
             }
-            self.map.set_page(page, &Places::NONE);
+            self.map.set_page(page, &PageLocations::NONE);
         }
         versions.insert(0, Version::new(self.next_token, status.without(Status::PACKED).without(Status::MAPPED)));
         let result = self.settle(page, &mut versions);

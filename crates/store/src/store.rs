@@ -62,7 +62,7 @@ use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
-use keeping::{Clock, Gone, bounded};
+use keeping::{Clock, DroppedTokens, bounded};
 use objects::log::{ObjectLog, status_when_written};
 use request::{ObjectPurpose, Purpose};
 
@@ -166,15 +166,15 @@ pub struct Store {
     uncommitted: u64,
     /// The most checksums of what only tokens see.
     old_limit: usize,
-    /// Places given to programs whose writes have not ended.
+    /// PageLocations given to programs whose writes have not ended.
     placed: u64,
     /// The count of reclaimed extents when programs last found no place, if none was given since.
     starved_since: Option<u64>,
     /// When space was last checked, in subpages written since the last token, and when it must be
     /// checked again.
-    looked_at: (u64, u64),
+    space_checked: (u64, u64),
     clock: Clock,
-    gone: Gone,
+    gone: DroppedTokens,
     counters: StoreCounters,
     /// While the pool shrinks: the extent that was to be emptied last, and whether a checkpoint
     /// began after all was moved.
@@ -260,12 +260,12 @@ impl Store {
             poisoned: None,
             suspects: Vec::new(),
             failed_checkpoints: 0,
-            gone: Gone::default(),
+            gone: DroppedTokens::default(),
             uncommitted: 0,
             old_limit,
             placed: 0,
             starved_since: None,
-            looked_at: (0, 0),
+            space_checked: (0, 0),
             clock,
             counters: StoreCounters::default(),
             given_up: None,
@@ -360,13 +360,16 @@ impl Store {
         };
         let before = places.len();
         let reserve = self.reserve();
-        subpages.iter().filter_map(|s| self.heat.lies_at(*s)).for_each(|counter| prefetch(std::ptr::from_ref(counter)));
+        subpages
+            .iter()
+            .filter_map(|s| self.heat.counter_byte(*s))
+            .for_each(|counter| prefetch(std::ptr::from_ref(counter)));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
             let degree = crate::extents::degree_of_batch(self.heat.degree(*subpage), subpages.len());
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
-            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+            if self.heat.counter_byte(*subpage).is_some() || self.state.is_written(*subpage) {
                 self.heat.touch(*subpage);
             } else {
                 self.heat.touch_first(*subpage);
@@ -505,7 +508,7 @@ impl Store {
                 commit.token = commit.token.map(|token| token.min(to));
                 commit.tokens.retain(|token| *token <= to);
             }
-            (self.uncommitted, self.looked_at) = (0, (0, 0));
+            (self.uncommitted, self.space_checked) = (0, (0, 0));
             self.commit_wanted = true;
         }
         Ok(known)

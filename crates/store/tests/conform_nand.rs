@@ -30,13 +30,13 @@ enum Purpose {
 
 /// What flash holds: pages of metadata, and of data only a number.
 #[derive(Default, Clone)]
-struct Lies {
+struct FlashContent {
     pages: HashMap<u32, PageBuffer>,
     data: HashMap<u32, u32>,
     flash_pages: u32,
 }
 
-impl ReadPages for Lies {
+impl ReadPages for FlashContent {
     fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
         Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
     }
@@ -47,7 +47,7 @@ impl ReadPages for Lies {
 
 struct World {
     fil: Fil,
-    lies: Lies,
+    content: FlashContent,
     now: u64,
     tag: u64,
     under_way: HashMap<u64, Purpose>,
@@ -90,25 +90,25 @@ impl World {
                     self.submit(store, FlashOp::Write, to, Purpose::Copy(id, io));
                 }
                 Purpose::Copy(id, Io::Copy { from, to }) => {
-                    let content = *self.lies.data.get(&from).expect("what is copied was written");
-                    self.lies.pages.remove(&to);
-                    self.lies.data.insert(to, content);
+                    let content = *self.content.data.get(&from).expect("what is copied was written");
+                    self.content.pages.remove(&to);
+                    self.content.data.insert(to, content);
                     store.done(id, Outcome::Copied(content));
                 }
                 Purpose::Store(id, Io::Write { place, page }) | Purpose::Copy(id, Io::Write { place, page }) => {
-                    self.lies.data.remove(&place);
-                    self.lies.pages.insert(place, page);
+                    self.content.data.remove(&place);
+                    self.content.pages.insert(place, page);
                     store.done(id, Outcome::Done);
                 }
                 Purpose::Store(id, Io::Read { place }) | Purpose::Copy(id, Io::Read { place }) => {
-                    let page = self.lies.pages.get(&place).cloned().unwrap_or_else(zero_page);
+                    let page = self.content.pages.get(&place).cloned().unwrap_or_else(zero_page);
                     store.done(id, Outcome::Read(page));
                 }
                 Purpose::Store(id, Io::Flush) | Purpose::Copy(id, Io::Flush) => store.done(id, Outcome::Done),
                 Purpose::Data { subpage, place, content } => {
                     self.data_under_way -= 1;
-                    self.lies.pages.remove(&place);
-                    self.lies.data.insert(place, content);
+                    self.content.pages.remove(&place);
+                    self.content.data.insert(place, content);
                     store.written(&mut [(subpage, place, content)]).expect("it is recorded");
                 }
             }
@@ -144,9 +144,9 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
     let (flash_pages, pool) = (fil.flash_pages(), PoolId([7; 16]));
     let subpages = flash_pages / 2;
     let geometry = Geometry::new(flash_pages, 64, Some(subpages)).unwrap();
-    let lies = Lies { flash_pages, ..Lies::default() };
+    let content = FlashContent { flash_pages, ..FlashContent::default() };
     let under_way = HashMap::new();
-    let mut world = World { fil, lies, now: 0, tag: 0, under_way, data_under_way: 0, done: Vec::new() };
+    let mut world = World { fil, content, now: 0, tag: 0, under_way, data_under_way: 0, done: Vec::new() };
     let mut ended = Vec::new();
     for (place, page) in Store::format(geometry, pool, 0) {
         let request = FlashRequest { tag: 0, op: FlashOp::Write, flash_page: place, reclaim: false };
@@ -155,10 +155,10 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
             world.now = world.now.max(next);
             world.fil.advance(world.now, &mut ended);
         }
-        world.lies.pages.insert(place, page);
+        world.content.pages.insert(place, page);
     }
     let config = StoreConfig::default();
-    let (mut store, _) = recover(&mut world.lies.clone(), config).unwrap();
+    let (mut store, _) = recover(&mut world.content.clone(), config).unwrap();
     let (mut random, mut contents) = (trials::Random(seed), HashMap::new());
     let mut places = Vec::new();
     for round in 0..1500_u32 {
@@ -207,10 +207,10 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
             store.begin_checkpoint();
             world.settle(&mut store);
             world.fil.check();
-            let (again, _) = recover(&mut world.lies.clone(), config).expect("all that was synced is there");
+            let (again, _) = recover(&mut world.content.clone(), config).expect("all that was synced is there");
             for (subpage, content) in &contents {
                 let located = again.map().get(*subpage).expect("it was written");
-                assert_eq!((world.lies.data[&located.place], located.checksum), (*content, *content), "{subpage}");
+                assert_eq!((world.content.data[&located.place], located.checksum), (*content, *content), "{subpage}");
             }
         }
     }

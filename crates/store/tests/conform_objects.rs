@@ -385,17 +385,17 @@ fn what_is_overwritten_is_always_there() {
     };
     write(0..16, 1);
     let over = AtomicBool::new(false);
-    let looks = std::thread::scope(|scope| {
+    let reads = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let mut looks = 0u64;
+            let mut reads = 0u64;
             while !over.load(Ordering::Relaxed) {
                 for subpage in 0..16 {
                     let place = pool.locate(subpage).place().expect("it was never freed");
                     assert_eq!(place.part.map(|part| part.length), Some(16), "{place:?}");
                 }
-                looks += 16;
+                reads += 16;
             }
-            looks
+            reads
         });
         for round in 0..3000u32 {
             write(0..16, round as u8);
@@ -403,7 +403,7 @@ fn what_is_overwritten_is_always_there() {
         over.store(true, Ordering::Relaxed);
         reader.join().unwrap()
     });
-    println!("{looks} looks");
+    println!("{reads} reads");
     pool.write_objects(&[(3, b"")]).unwrap();
     assert_eq!(pool.locate(3), Location::Unmapped, "it was freed");
 }

@@ -86,7 +86,7 @@ fn the_nth_request_fails() {
             tried += 1;
             if matches!(plan.trouble, Trouble::Late { .. }) {
                 assert_eq!(world.store.poisoned(), None, "{what}: late is not lost");
-                lives_on(&mut world, &what);
+                continues_after_crash(&mut world, &what);
                 continue;
             }
             for failed in &world.failed {
@@ -111,7 +111,7 @@ fn the_nth_request_fails() {
                 assert!(matches!(world.store.sync(), Err(WriteError::Poisoned(_))), "{what}");
                 assert!(matches!(world.store.place(&[1], &mut Vec::new()), Err(WriteError::Poisoned(_))), "{what}");
             }
-            lives_on(&mut world, &what);
+            continues_after_crash(&mut world, &what);
         }
     }
     println!(
@@ -124,7 +124,7 @@ fn the_nth_request_fails() {
 }
 
 /// What is there can be read; and after a crash without further troubles it goes on.
-fn lives_on(world: &mut World, what: &str) {
+fn continues_after_crash(world: &mut World, what: &str) {
     world.check();
     world.fails = None;
     world.crash().unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -88,14 +88,14 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     }
     let extent = copied_from().unwrap();
     (0..SUBPAGES).for_each(|subpage| program.write(subpage));
-    let lies_there = |subpage: &u32| {
+    let is_there = |subpage: &u32| {
         flash.layer().locate(*subpage).place().is_some_and(|place| geometry.extent_of(place.flash_page) == extent)
     };
-    assert_eq!((0..SUBPAGES).find(lies_there), None, "all was written elsewhere");
+    assert_eq!((0..SUBPAGES).find(is_there), None, "all was written elsewhere");
     for round in 0..40 * EXTENTS {
         let subpage = round * 7 % SUBPAGES;
         program.write(subpage);
-        assert!(!lies_there(&subpage), "subpage {subpage} was given a place in extent {extent}, from which is copied");
+        assert!(!is_there(&subpage), "subpage {subpage} was given a place in extent {extent}, from which is copied");
     }
     medium.set_plan(FaultPlan::default());
     medium.end_late();
@@ -104,7 +104,7 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     for round in 0..100 * EXTENTS {
         let subpage = round * 7 % SUBPAGES;
         program.write(subpage);
-        used_again |= lies_there(&subpage);
+        used_again |= is_there(&subpage);
     }
     assert!(used_again, "extent {extent} is never used again");
     (0..SUBPAGES).for_each(|subpage| program.check(subpage));
@@ -155,14 +155,14 @@ fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
     }
     let extent = copied_from().unwrap();
     all().for_each(&mut write);
-    let lies_there = |subpage: &u32| {
+    let is_there = |subpage: &u32| {
         pool.locate_object(*subpage).unwrap().is_some_and(|object| geometry.extent_of(object.at.flash_page) == extent)
     };
-    assert_eq!((0..OBJECTS).find(lies_there), None, "all was written elsewhere");
+    assert_eq!((0..OBJECTS).find(is_there), None, "all was written elsewhere");
     for round in 0..40 * EXTENTS {
         let subpage = round * 28 % OBJECTS;
         write(subpage);
-        assert!(!lies_there(&subpage), "object {subpage} was given a place in extent {extent}, from which is copied");
+        assert!(!is_there(&subpage), "object {subpage} was given a place in extent {extent}, from which is copied");
     }
     medium.set_plan(FaultPlan::default());
     medium.end_late();
@@ -170,7 +170,7 @@ fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
     for round in 0..100 * EXTENTS {
         let subpage = round * 28 % OBJECTS;
         write(subpage);
-        used_again |= lies_there(&subpage);
+        used_again |= is_there(&subpage);
     }
     assert!(used_again, "extent {extent} is never used again");
     let mut content = [0; SUBPAGE_BYTES];

@@ -43,26 +43,26 @@ impl Life {
         let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
         Life { medium, flash, queue, frames, ended: Vec::new() }
     }
-    /// Requests by frame: to their end, or for `looks` polls. None if they have not ended by then.
-    fn run(&mut self, requests: &[(Op, u32)], looks: u64) -> Option<Result<(), FlashError>> {
+    /// Requests by frame: to their end, or at most `polls` polls. None if they have not ended by then.
+    fn run(&mut self, requests: &[(Op, u32)], polls: u64) -> Option<Result<(), FlashError>> {
         for (frame, (op, subpage)) in (0..).zip(requests) {
             let (subpage, frame) = (SubpageIndex(*subpage), FrameIndex(frame));
             self.queue.submit(Request { tag: frame.0.into(), op: *op, subpage, frame }).unwrap();
         }
         let _ = self.queue.flush();
-        let (begun, mut looked) = (std::time::Instant::now(), 0);
+        let (begun, mut polled) = (std::time::Instant::now(), 0);
         while self.ended.len() < requests.len() {
-            if looked == looks {
+            if polled == polls {
                 return None;
             }
-            looked += 1;
+            polled += 1;
             self.queue.poll(&mut self.ended);
             assert!(begun.elapsed() < Duration::from_secs(60), "requests never end");
         }
         Some(self.ended.drain(..).try_for_each(|ended| ended.result))
     }
     /// Ends it here: what the flash holds now is what the next one finds.
-    fn dies(self) -> Arc<FaultyFlash<MemoryFlash>> {
+    fn crash(self) -> Arc<FaultyFlash<MemoryFlash>> {
         let next = flash();
         let (from, to) = (self.medium.inner().storage(), next.inner().storage());
         Arena::copy(from, 0, to, 0, PAGES as usize * SUBPAGE_BYTES);
@@ -84,7 +84,7 @@ fn a_pool_whose_programs_die_soon_stays_usable() {
         let is_last = life + 1 == LIVES;
         for _ in 0..if is_last { 2000 } else { 1 } {
             // Of a life that is cut off soon, the first write or the sync may not end.
-            let looks = if is_last || random.below(2) == 0 { u64::MAX } else { random.below(400) };
+            let polls = if is_last || random.below(2) == 0 { u64::MAX } else { random.below(400) };
             let first = random.below(u64::from(SUBPAGES) - DEPTH as u64) as u32;
             let (mut requests, mut written) = (Vec::new(), Vec::new());
             for frame in 0..DEPTH as u32 {
@@ -94,9 +94,9 @@ fn a_pool_whose_programs_die_soon_stays_usable() {
                 requests.push((Op::Write, first + frame));
             }
             synced.extend(written.iter().map(|(subpage, _)| (*subpage, None)));
-            let ended = now.run(&requests, looks).and_then(|result| {
+            let ended = now.run(&requests, polls).and_then(|result| {
                 assert_eq!(result, Ok(()), "life {life}: {:?}", now.flash.layer().info());
-                now.run(&[(Op::Flush, 0)], looks)
+                now.run(&[(Op::Flush, 0)], polls)
             });
             if let Some(result) = ended {
                 assert_eq!(result, Ok(()), "life {life}: {:?}", now.flash.layer().info());
@@ -111,6 +111,6 @@ fn a_pool_whose_programs_die_soon_stays_usable() {
                 assert!(value.is_none_or(|value| word == value.to_le_bytes()), "life {life}, subpage {subpage}");
             }
         }
-        medium = now.dies();
+        medium = now.crash();
     }
 }

@@ -27,7 +27,7 @@ pub fn again(module: &str, test: &str) -> Command {
 
 /// What a child does that [`kill_after`] kills: syncs again and again, and says what had been
 /// counted before.
-pub fn sync_and_tell(done: &[AtomicU64], pause: Duration, mut sync: impl FnMut()) -> ! {
+pub fn sync_and_report(done: &[AtomicU64], pause: Duration, mut sync: impl FnMut()) -> ! {
     loop {
         let counts: Vec<String> = done.iter().map(|count| count.load(Ordering::SeqCst).to_string()).collect();
         sync();

@@ -57,13 +57,13 @@ pub fn is_whole(own: u64) -> bool {
 /// Runs with each seed, and says which one failed and how it is replayed.
 pub fn each_seed(own_first: u64, own_count: u64, mut run: impl FnMut(u64)) {
     for seed in seeds(own_first, own_count) {
-        let told = Told(seed);
+        let hint = ReplayHint(seed);
         run(seed);
-        std::mem::forget(told);
+        std::mem::forget(hint);
     }
 }
-struct Told(u64);
-impl Drop for Told {
+struct ReplayHint(u64);
+impl Drop for ReplayHint {
     fn drop(&mut self) {
         eprintln!("seed {0}; replay with FULGURITE_SEED={0} FULGURITE_RUNS=1", self.0);
     }
@@ -71,13 +71,13 @@ impl Drop for Told {
 
 /// Reports a figure for a row of the table in `scripts/figures`, after all checks of the test.
 pub fn figure(row: u32, what: &str, count: u64) {
-    tell(&format!("row {row} | {what} | {count} | violations 0\n"));
+    report(&format!("row {row} | {what} | {count} | violations 0\n"));
 }
 /// Tells that this machine has no means to do it, and which.
 pub fn cannot(row: u32, what: &str, why: &str) {
-    tell(&format!("row {row} | {what} | skipped | {}\n", why.replace(['\n', '|'], " ")));
+    report(&format!("row {row} | {what} | skipped | {}\n", why.replace(['\n', '|'], " ")));
 }
-fn tell(line: &str) {
+fn report(line: &str) {
     print!("{line}");
     if let Some(path) = std::env::var_os("FULGURITE_FIGURES") {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);

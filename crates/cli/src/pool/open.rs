@@ -129,7 +129,8 @@ pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
         found => return told(found.map_err(admin_error)?.inspect(config(None), None)),
     }
     for looks in 1.. {
-        let opened = PoolFiles::look(&pool.path, &pool.members).and_then(|files| files.inspect(config(None), None));
+        let opened =
+            PoolFiles::find_unlocked(&pool.path, &pool.members).and_then(|files| files.inspect(config(None), None));
         // What seems damaged may have changed while it was read.
         let is_torn = match &opened {
             Ok(opened) => opened.report.lost.is_some(),

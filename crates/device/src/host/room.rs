@@ -177,7 +177,7 @@ impl Shared {
             *before = before.saturating_sub(count);
         }
         if self.room.changes.placed(count) {
-            self.room.changes.look(self.room_now(&naming));
+            self.room.changes.note_room(self.room_now(&naming));
         }
     }
     /// A memory operation on `pages` pages begins, each of which may make all that a page holds
@@ -202,7 +202,7 @@ impl Shared {
         }
         self.room.changes.release(taken);
         if self.room.changes.took(taken) {
-            self.room.changes.look(self.room_now(&naming));
+            self.room.changes.note_room(self.room_now(&naming));
         }
     }
     /// Whether a sync would make room for a waiter, or less than a fifth of the last room is left.
@@ -230,7 +230,7 @@ impl Shared {
             naming.begin_instance(instance);
         }
         if self.room.changes.took(u64::MAX) {
-            self.room.changes.look(self.room_now(&naming));
+            self.room.changes.note_room(self.room_now(&naming));
         }
     }
 }

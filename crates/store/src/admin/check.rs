@@ -14,7 +14,7 @@ use fulgurite_format::{Header, Kind, PageBuffer, PoolId, SUBPAGE_BYTES, Superblo
 use super::error::AdminError;
 use super::files::{OpenedPool, PoolFiles};
 use super::finding::{Damage, Finding, read_raw};
-use super::{Step, Watch, metadata, tell};
+use super::{Step, Watch, metadata, report};
 use crate::driver::Driver;
 use crate::pool::{LivePage, Pool};
 use crate::recover::{ReadPages, RecoverReport};
@@ -132,7 +132,7 @@ pub(super) fn damage(opened: &OpenedPool, watch: Watch<'_>) -> Result<Found, Adm
             bad.push((subpage, error));
         }
         done += 1;
-        tell(watch, Step::Data, done, written.len() as u64)
+        report(watch, Step::Data, done, written.len() as u64)
     })?;
     bad.sort_unstable_by_key(|(subpage, _)| *subpage);
     let mut driver = Driver::new(&**medium, 4)?;

@@ -81,7 +81,7 @@ impl PoolFiles {
     ///
     /// # Errors
     /// As [`PoolFiles::find`].
-    pub fn look(path: &Path, elsewhere: &[PathBuf]) -> Result<PoolFiles, AdminError> {
+    pub fn find_unlocked(path: &Path, elsewhere: &[PathBuf]) -> Result<PoolFiles, AdminError> {
         let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
             let config = FileConfig { mode: FileMode::Look { bytes: None }, ..FileConfig::existing(path) };
             Ok(Arc::new(FileFlash::open(&config)?))

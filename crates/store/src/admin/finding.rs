@@ -6,7 +6,7 @@ use fulgurite_flash::{Flash, FlashError, Mover};
 use fulgurite_format::SUBPAGE_BYTES;
 
 use super::error::AdminError;
-use super::{Step, Watch, tell};
+use super::{Step, Watch, report};
 
 /// What is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +101,6 @@ pub(super) fn read_raw(
     Mover::new(&**medium)?.read(places.iter().copied(), |(place, content)| {
         each(place, content);
         done += 1;
-        tell(watch, step, done, places.len() as u64)
+        report(watch, step, done, places.len() as u64)
     })
 }

@@ -43,7 +43,7 @@ pub enum Step {
 /// [`AdminError::Stopped`].
 pub type Watch<'w> = &'w mut dyn FnMut(Step, f64) -> ControlFlow<()>;
 
-fn tell(watch: Watch<'_>, step: Step, done: u64, all: u64) -> Result<(), AdminError> {
+fn report(watch: Watch<'_>, step: Step, done: u64, all: u64) -> Result<(), AdminError> {
     match watch(step, done as f64 / all.max(1) as f64) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(AdminError::Stopped),

@@ -10,7 +10,7 @@ use super::error::AdminError;
 use super::files::{OpenedPool, PoolFiles};
 use super::finding::{Damage, Finding, read_raw};
 use super::metadata::broken;
-use super::{Step, Watch, tell};
+use super::{Step, Watch, report};
 use crate::driver::Driver;
 use crate::recover::ReadPages;
 use crate::store::{StoreConfig, summary_page};
@@ -91,7 +91,7 @@ fn mend(files: PoolFiles, config: StoreConfig, found: &[Finding], watch: Watch<'
     }
     // What cannot be read, before anything is copied.
     for finding in found.iter().filter(|f| matches!(f.kind, Damage::Data | Damage::OlderData)) {
-        tell(watch, Step::Data, 0, 1)?;
+        report(watch, Step::Data, 0, 1)?;
         let (Some(subpage), Some(place)) = (finding.subpage, finding.flash_page) else { continue };
         if opened.pool().mark_lost(subpage, place).map_err(error)? {
             let what = if finding.kind == Damage::Data { "subpage" } else { "an older version of subpage" };

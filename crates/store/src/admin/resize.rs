@@ -17,7 +17,7 @@ use fulgurite_sys::{Arena, Backed};
 
 use super::error::AdminError;
 use super::files::{OpenedPool, PoolFiles};
-use super::{Step, Watch, tell};
+use super::{Step, Watch, report};
 use crate::geometry::Geometry;
 use crate::members::{MemberError, Members};
 use crate::pool::{Pool, PoolError};
@@ -49,13 +49,13 @@ fn io<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Admin
 fn targets(files: &PoolFiles, to: Geometry) -> Result<Vec<Target>, AdminError> {
     let path = &files.path;
     let extent_bytes = u64::from(to.extent_pages) * SUBPAGE;
-    let look = |path: &Path| -> Result<(u64, bool), AdminError> {
+    let measure = |path: &Path| -> Result<(u64, bool), AdminError> {
         let metadata = path.metadata().map_err(io("look at", path))?;
         // A device has no length of its own; what was opened of it is all of it.
         Ok((metadata.len(), metadata.is_file()))
     };
     let Some(members) = &files.members else {
-        let (length, is_file) = look(path)?;
+        let (length, is_file) = measure(path)?;
         let found = if is_file { length } else { u64::from(files.flash.subpages()) * SUBPAGE };
         return Ok(vec![Target { path: path.clone(), found, is_file, needed: u64::from(to.extents) * extent_bytes }]);
     };
@@ -63,7 +63,7 @@ fn targets(files: &PoolFiles, to: Geometry) -> Result<Vec<Target>, AdminError> {
     let found: Vec<(u64, bool)> = paths
         .iter()
         .zip(members.bytes())
-        .map(|(path, opened)| look(path).map(|(length, is_file)| (if is_file { length } else { opened }, is_file)))
+        .map(|(path, opened)| measure(path).map(|(length, is_file)| (if is_file { length } else { opened }, is_file)))
         .collect::<Result<_, AdminError>>()?;
     let most: Vec<u32> = found
         .iter()
@@ -96,7 +96,7 @@ fn extend(target: &Target, watch: Watch<'_>) -> Result<(), AdminError> {
     let from = target.found / SUBPAGE * SUBPAGE;
     let mut done = from;
     while done < target.needed {
-        tell(watch, Step::Extending, done - from, target.needed - from)?;
+        report(watch, Step::Extending, done - from, target.needed - from)?;
         match file.write_at(done, &zeros, 0, (target.needed - done).min(CHUNK_BYTES as u64) as usize) {
             Ok(n) if n >= SUBPAGE_BYTES => done += (n - n % SUBPAGE_BYTES) as u64,
             Ok(_) => return Err(failed(io::ErrorKind::WriteZero.into())),
@@ -316,9 +316,9 @@ mod tests {
         }
         // In use, it is not known what it needs.
         let held = FileFlash::open(&FileConfig::existing(&path)).unwrap();
-        let mut told = 0;
-        drop(longer(&path, &mut |_| told += 1, bytes(60), bytes(90)));
-        assert_eq!(told, 1);
+        let mut reported = 0;
+        drop(longer(&path, &mut |_| reported += 1, bytes(60), bytes(90)));
+        assert_eq!(reported, 1);
         drop(held);
         assert_eq!(path.metadata().unwrap().len(), bytes(70));
     }

@@ -17,11 +17,11 @@ pub const PAGES_MAX: u32 = (BLOCKS_MAX - 2 - LIMBO_MAX) / 2;
 
 /// Where the subpages of a page are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Places([u64; N as usize]);
+pub struct PageLocations([u64; N as usize]);
 
-impl Places {
+impl PageLocations {
     /// Nowhere.
-    pub const NONE: Places = Places([0; N as usize]);
+    pub const NONE: PageLocations = PageLocations([0; N as usize]);
 
     /// Where a subpage is stored, by its number in the page.
     #[inline]
@@ -90,15 +90,15 @@ impl MapWriter {
         Located::of(self.map.word(self.slot(subpage / N), subpage % N))
     }
     /// Where all subpages of a page are stored.
-    pub fn page(&self, page: u32) -> Places {
+    pub fn page(&self, page: u32) -> PageLocations {
         self.places(self.slot(page))
     }
     fn slot(&self, page: u32) -> Slot {
         self.map.slot(page).map_or(Slot::Empty, |slot| Slot::of(slot.load(Ordering::Relaxed)))
     }
-    fn places(&self, slot: Slot) -> Places {
+    fn places(&self, slot: Slot) -> PageLocations {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        let mut places = Places::NONE;
+        let mut places = PageLocations::NONE;
         match slot {
             Slot::Empty => {}
             Slot::Run { start, block } => {
@@ -150,7 +150,7 @@ impl MapWriter {
     }
     /// Changes where all subpages of a page are stored, at once. Concurrent readers find a subpage
     /// at its old or new place.
-    pub fn set_page(&mut self, page: u32, places: &Places) {
+    pub fn set_page(&mut self, page: u32, places: &PageLocations) {
         let (old, which) = (self.slot(page), places.which());
         let new = match (which.count_ones(), old) {
             (0, Slot::Empty) => return,

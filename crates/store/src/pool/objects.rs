@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, Layer, Location, Objects, Part, Place};
-use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
+use fulgurite_format::{ObjectLocation, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
 
 use super::room::Locked;
 use super::{Pool, PoolError, SUBPAGES_PER_PAGE};
@@ -22,8 +22,8 @@ use crate::store::WriteError;
 /// Where the content of a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Its flash page and bytes there: all, for a whole subpage. [`ObjectPlace::FREED`]: nowhere.
-    pub at: ObjectPlace,
+    /// Its flash page and bytes there: all, for a whole subpage. [`ObjectLocation::FREED`]: nowhere.
+    pub at: ObjectLocation,
     /// CRC32C of these bytes.
     pub checksum: u32,
     /// The word of the map.
@@ -69,7 +69,7 @@ impl Pool {
     /// The flash page to read when DRAM does not say where a subpage is stored.
     #[cold]
     fn behind(&self, subpage: u32) -> Option<u32> {
-        self.lock_to_look().store.is_behind(subpage / SUBPAGES_PER_PAGE)
+        self.lock_to_read().store.is_behind(subpage / SUBPAGES_PER_PAGE)
     }
     /// As [`Layer::learn`].
     pub(crate) fn learn(&self, subpage: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
@@ -83,7 +83,7 @@ impl Pool {
     pub(super) fn lock_with_leaf(&self, page: u32) -> Result<Locked<'_>, PoolError> {
         let mut failed = false;
         loop {
-            let inner = self.lock_to_look();
+            let inner = self.lock_to_read();
             let Some(flash_page) = inner.store.is_behind(page) else { return Ok(inner) };
             drop(inner);
             let read = self
@@ -146,7 +146,7 @@ impl Pool {
         }
     }
     fn object_of(&self, located: Located) -> Object {
-        let whole = ObjectPlace { flash_page: located.place, offset: 0, length: SUBPAGE_BYTES as u16 };
+        let whole = ObjectLocation { flash_page: located.place, offset: 0, length: SUBPAGE_BYTES as u16 };
         Object { at: self.slots.get(located.place).unwrap_or(whole), checksum: located.checksum, located }
     }
     /// Reads the content of a subpage: the bytes of an object, or all of a subpage. Returns its
@@ -185,7 +185,7 @@ impl Pool {
         let mut failed = false;
         loop {
             let Some(object) = locate()? else { return Ok(0) };
-            if object.at == ObjectPlace::FREED {
+            if object.at == ObjectLocation::FREED {
                 if locate()? == Some(object) {
                     return Ok(0);
                 }
@@ -301,7 +301,7 @@ impl Objects for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         // As where whole subpages get their places: room is left for the sync.
-        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.look_for_shortage(left));
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.check_for_shortage(left));
         if must_wait && self.helpers.waits_for_sync() {
             inner.turn(&self.starved);
             return Ok((0, 0));
@@ -323,7 +323,7 @@ impl Objects for Pool {
             self.helpers.leave_work();
             // Packed as they are, each hides an older content that has to be remembered.
             if self.changes.placed(batch.taken as u64) {
-                self.changes.look(inner.store.room_for_changes());
+                self.changes.note_room(inner.store.room_for_changes());
             }
         }
         Ok((batch.taken, batch.number))

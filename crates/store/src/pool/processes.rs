@@ -43,10 +43,10 @@ impl Pool {
     /// # Errors
     /// As [`Pool::roll_back`].
     pub fn process_ends(&self, newest: u64) -> Result<(), PoolError> {
-        let untold = self.take_dropped_temporary();
+        let unreported = self.take_dropped_temporary();
         self.opened_at.store(u64::MAX, Ordering::Release);
         let rolled_back = self.roll_back(newest);
-        self.add_dropped(untold);
+        self.add_dropped(unreported);
         rolled_back
     }
     fn add_dropped(&self, pages: Vec<u32>) {

@@ -69,12 +69,12 @@ impl Pool {
         Locked { inner, published: &self.published, changes: false }
     }
     pub(super) fn lock(&self) -> Locked<'_> {
-        let mut inner = self.lock_to_look();
+        let mut inner = self.lock_to_read();
         inner.stirred = true;
         inner.for_changes()
     }
     /// The locked store, to be read only.
-    pub(super) fn lock_to_look(&self) -> Locked<'_> {
+    pub(super) fn lock_to_read(&self) -> Locked<'_> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
@@ -114,7 +114,7 @@ impl Pool {
     /// From now on [`Pool::room`] says what there is.
     pub fn publish_room(&self) {
         self.published.wanted.store(true, Ordering::Relaxed);
-        drop(self.lock_to_look());
+        drop(self.lock_to_read());
     }
     /// How many subpages can certainly be written before the next sync, as of the last unlock: one
     /// load, after [`Pool::publish_room`]. Otherwise 0. A place is subtracted before its write
@@ -129,7 +129,7 @@ impl Pool {
         let noted = u64::from(SUBPAGES_PER_PAGE);
         let leaves = if self.changes.asks() {
             let older = pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE);
-            self.changes.leaves(inner.store.room_beside(older), noted)
+            self.changes.leaves(inner.store.room_after(older), noted)
         } else {
             self.leaves_for_all(inner, pages, status)
         };
@@ -139,18 +139,18 @@ impl Pool {
     fn leaves_for_all(&self, inner: &Inner, pages: &[u32], status: Status) -> bool {
         // A page, for the caller's notes of it.
         let noted = u64::from(SUBPAGES_PER_PAGE);
-        !status.has(Status::DELETED) || self.changes.leaves_for_all(inner.store.room_beside_deleted(pages), noted)
+        !status.has(Status::DELETED) || self.changes.leaves_for_all(inner.store.room_after_deleting(pages), noted)
     }
     /// How many pages can be deleted now, whatever they hold, in addition to what a sync needs.
     /// Deleting this number may still be refused by a full page table. Writers find no more room
     /// after it.
     pub fn pages_to_delete(&self) -> u32 {
-        let inner = self.lock_to_look();
+        let inner = self.lock_to_read();
         let (mut least, mut most) = (0, u32::try_from(inner.store.room_for_deletions()).unwrap_or(u32::MAX));
         while least < most {
             let pages = least + (most - least).div_ceil(2);
             let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
-            if self.changes.has_room_for_sync(inner.store.room_beside(older)) {
+            if self.changes.has_room_for_sync(inner.store.room_after(older)) {
                 least = pages;
             } else {
                 most = pages - 1;
@@ -171,7 +171,7 @@ impl Pool {
     pub(super) fn room_for_statuses(&self, inner: &Inner, pages: usize) -> u64 {
         let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
         // A page, for the caller's notes of it.
-        let taken = inner.store.room_for_changes().saturating_sub(inner.store.room_beside(older));
+        let taken = inner.store.room_for_changes().saturating_sub(inner.store.room_after(older));
         taken + u64::from(SUBPAGES_PER_PAGE)
     }
     /// As [`fulgurite_flash::Backing::begin_change`].
@@ -189,7 +189,7 @@ impl Pool {
         if self.changes.repeat_refusal() {
             return Err(FlashError::NoSpace);
         }
-        let inner = self.lock_to_look();
+        let inner = self.lock_to_read();
         inner.failed()?;
         if !self.changes.claim(inner.store.room_for_changes()) {
             return Err(FlashError::NoSpace);
@@ -225,7 +225,7 @@ mod tests {
         let token = pool.sync().unwrap();
         // A reader's panic leaves it as it was.
         let died = catch_unwind(AssertUnwindSafe(|| {
-            let _inner = pool.lock_to_look();
+            let _inner = pool.lock_to_read();
             panic!("on the way");
         }));
         assert!(died.is_err());

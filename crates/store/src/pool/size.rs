@@ -112,12 +112,12 @@ impl Pool {
         if now.objects {
             Geometry::with_objects(pages, now.extent_pages, now.subpages).map_err(ResizeError::from)?;
         }
-        self.lock_to_look().store.may_grow(extents)?;
+        self.lock_to_read().store.may_grow(extents)?;
         Ok(pages)
     }
     /// How many extents it should have, if it grows by itself up to `limit`.
     pub fn wants_to_grow(&self, limit: u32) -> Option<u32> {
-        self.lock_to_look().store.wants_to_grow(self.changes.claimed(), limit)
+        self.lock_to_read().store.wants_to_grow(self.changes.claimed(), limit)
     }
     /// Wakes the thread that makes the pool larger, if it should be.
     pub(super) fn ask_to_grow(&self, inner: &Inner) {

@@ -24,13 +24,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use foldhash::fast::FixedState;
 use fulgurite_format::{
-    EntryIndex, FlashPage, Header, History, Kind, Malformed, ObjectPlace, PageBuffer, PageEntry, PoolId, Reader, Status,
+    EntryIndex, FlashPage, Header, History, Kind, Malformed, ObjectLocation, PageBuffer, PageEntry, PoolId, Reader,
+    Status,
 };
 
 use super::objects::objects_of;
 use super::{N, PageSet, State, bits, status_of};
 use crate::geometry::SUBPAGES_PER_PAGE;
-use crate::map::{Located, Places};
+use crate::map::{Located, PageLocations};
 use crate::table::EMPTY;
 
 /// The most DRAM of a leaf: two blocks of the map, and 16 slots.
@@ -54,7 +55,7 @@ const HELD: u8 = 2;
 const PIECE_HEAD: usize = 16;
 
 /// Objects of a page: the subpage's number in the page, where it is stored, and its checksum.
-pub type Leaf = Vec<(u32, ObjectPlace, u32)>;
+pub type Leaf = Vec<(u32, ObjectLocation, u32)>;
 
 /// A page of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,7 +125,7 @@ pub(super) struct Leaves {
     stuck: usize,
     /// How many of `here` were checked.
     #[cfg(test)]
-    looked_at: usize,
+    leaves_checked: usize,
     /// By page: it was used since the hand came by, or does not go whatever the hand does.
     used: Arc<[AtomicU8]>,
     pinned: HashMap<u32, u32, FixedState>,
@@ -189,7 +190,7 @@ impl State {
             hand: 0,
             stuck: 0,
             #[cfg(test)]
-            looked_at: 0,
+            leaves_checked: 0,
             used,
             pinned: HashMap::default(),
             pieces: Vec::new(),
@@ -448,8 +449,8 @@ impl State {
     }
     /// How many leaves were checked to make room.
     #[cfg(test)]
-    pub fn looked_at(&self) -> usize {
-        self.leaves.as_ref().map_or(0, |leaves| leaves.looked_at)
+    pub fn leaves_checked(&self) -> usize {
+        self.leaves.as_ref().map_or(0, |leaves| leaves.leaves_checked)
     }
     /// Makes room for `bytes` more bytes of leaves. Returns whether there is. Where none could
     /// leave DRAM, only those are checked that have come since.
@@ -471,7 +472,7 @@ impl State {
             left -= 1;
             #[cfg(test)]
             {
-                leaves.looked_at += 1;
+                leaves.leaves_checked += 1;
             }
             let at = first + leaves.hand.saturating_sub(first) % count;
             let page = leaves.here[at];
@@ -511,11 +512,11 @@ impl State {
         let head = self.table.head(page);
         let valid = leaf.iter().fold(0, |valid, (subpage, ..)| valid | (1 << subpage));
         let sane =
-            |(_, at, checksum): &(u32, ObjectPlace, u32)| self.is_inside(*at) && (at.length > 0 || *checksum == 0);
+            |(_, at, checksum): &(u32, ObjectLocation, u32)| self.is_inside(*at) && (at.length > 0 || *checksum == 0);
         if valid != head.valid() || !leaf.iter().all(sane) {
             return Err(Malformed);
         }
-        let mut places = Places::NONE;
+        let mut places = PageLocations::NONE;
         for (subpage, at, checksum) in leaf {
             let place = self.objects.bring_in(*at);
             places.set(*subpage, Some(Located { place, checksum: *checksum }));

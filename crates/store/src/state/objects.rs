@@ -5,7 +5,8 @@
 //! page, an offset and a length.
 
 use fulgurite_format::{
-    Checksums, EntryIndex, FlashPage, ObjectPlace, ObjectsMoved, ObjectsWritten, PageEntry, Status, WORDS_OF_AN_OBJECT,
+    Checksums, EntryIndex, FlashPage, ObjectLocation, ObjectsMoved, ObjectsWritten, PageEntry, Status,
+    WORDS_OF_AN_OBJECT,
 };
 
 use super::{Held, N, Seen, State, Version, entries_of, held};
@@ -13,13 +14,13 @@ use crate::geometry::FIRST_EXTENT;
 use crate::table::TableFull;
 
 /// Of an object in a checkpoint: where it is stored, and its checksum.
-pub(super) fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectPlace, u32)> {
-    words.as_chunks::<{ WORDS_OF_AN_OBJECT as usize }>().0.iter().map(|words| ObjectPlace::of_words(*words))
+pub(super) fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectLocation, u32)> {
+    words.as_chunks::<{ WORDS_OF_AN_OBJECT as usize }>().0.iter().map(|words| ObjectLocation::of_words(*words))
 }
 
 impl State {
     /// Whether an object may be stored there.
-    pub(super) fn is_inside(&self, place: ObjectPlace) -> bool {
+    pub(super) fn is_inside(&self, place: ObjectLocation) -> bool {
         let first = self.geometry.first_of(FIRST_EXTENT);
         let inside = (first..self.geometry.flash_pages()).contains(&place.flash_page) || place.length == 0;
         self.geometry.objects && place.is_sane() && inside
@@ -32,16 +33,16 @@ impl State {
     /// Whether what a record says of objects can be.
     pub fn may_write(&self, written: &ObjectsWritten) -> bool {
         written.as_slice().iter().all(|object| {
-            let lies = object.length > 0 || (object.offset == 0 && object.checksum == 0);
-            object.subpage < self.geometry.subpages && lies && self.is_inside(written.place(object))
+            let is_valid = object.length > 0 || (object.offset == 0 && object.checksum == 0);
+            object.subpage < self.geometry.subpages && is_valid && self.is_inside(written.location(object))
         })
     }
     /// Whether what a record says of the new locations of objects can be.
     pub fn may_move(&self, moved: &ObjectsMoved) -> bool {
         moved.as_slice().iter().all(|object| {
-            let to = ObjectPlace { flash_page: moved.flash_page, offset: object.offset, length: 1 };
+            let to = ObjectLocation { flash_page: moved.flash_page, offset: object.offset, length: 1 };
             let there = self.slot_at(object.subpage, object.from, object.from_offset);
-            let to = there.map_or(to, |(_, from)| ObjectPlace { length: from.length, ..to });
+            let to = there.map_or(to, |(_, from)| ObjectLocation { length: from.length, ..to });
             object.subpage < self.geometry.subpages && self.is_inside(to)
         })
     }
@@ -55,7 +56,7 @@ impl State {
             if seen.contains(object.subpage / N) {
                 continue;
             }
-            let slot = self.objects.take(written.place(object));
+            let slot = self.objects.take(written.location(object));
             let (page, subpage) = (object.subpage / N, object.subpage % N);
             let mut checksums = Checksums::EMPTY;
             checksums.push(object.checksum);
@@ -70,7 +71,7 @@ impl State {
                 continue;
             }
             let Some((slot, from)) = self.slot_at(object.subpage, object.from, object.from_offset) else { continue };
-            let to = ObjectPlace { flash_page: moved.flash_page, offset: object.offset, length: from.length };
+            let to = ObjectLocation { flash_page: moved.flash_page, offset: object.offset, length: from.length };
             self.note_leaf(object.subpage / N);
             self.note_moved(object.subpage / N);
             self.emptied.extend(self.objects.relocate(slot, to));
@@ -79,11 +80,11 @@ impl State {
 
     /// The object of a subpage that is stored there, if a needed version has it: its slot and its
     /// location.
-    pub fn slot_at(&self, subpage: u32, flash_page: u32, offset: u16) -> Option<(u32, ObjectPlace)> {
+    pub fn slot_at(&self, subpage: u32, flash_page: u32, offset: u16) -> Option<(u32, ObjectLocation)> {
         self.slots_of(subpage).into_iter().find(|(_, at)| at.flash_page == flash_page && at.offset == offset)
     }
     /// The objects of all versions of a subpage that are needed.
-    pub fn slots_of(&self, subpage: u32) -> Vec<(u32, ObjectPlace)> {
+    pub fn slots_of(&self, subpage: u32) -> Vec<(u32, ObjectLocation)> {
         let (page, mut slots) = (subpage / N, Vec::new());
         if subpage >= self.geometry.subpages {
             return slots;

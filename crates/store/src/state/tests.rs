@@ -1,6 +1,6 @@
 //! Tests of the state alone.
 
-use fulgurite_format::{ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten};
+use fulgurite_format::{ObjectLocation, ObjectMoved, ObjectWritten, ObjectsMoved, ObjectsWritten};
 
 use super::*;
 
@@ -237,15 +237,16 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
     assert!(!State::new(G, u32::MAX).may_write(&objects(40, &[(0, 0, 16)])), "a pool without objects");
     // In a checkpoint.
     let entry = |valid| PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, 1, Status::ALLOCATED);
-    let words = |at: ObjectPlace, checksum| at.words(checksum).to_vec();
-    let there = ObjectPlace { flash_page: 40, offset: 16, length: 100 };
+    let words = |at: ObjectLocation, checksum| at.words(checksum).to_vec();
+    let there = ObjectLocation { flash_page: 40, offset: 16, length: 100 };
     assert!(
-        state.are_sane(entry(1), &words(there, 7)) && state.are_sane(entry(1 << 15), &words(ObjectPlace::FREED, 0))
+        state.are_sane(entry(1), &words(there, 7)) && state.are_sane(entry(1 << 15), &words(ObjectLocation::FREED, 0))
     );
     assert!(
-        !state.are_sane(entry(1 << 16), &words(there, 7)) && !state.are_sane(entry(1), &words(ObjectPlace::FREED, 7))
+        !state.are_sane(entry(1 << 16), &words(there, 7))
+            && !state.are_sane(entry(1), &words(ObjectLocation::FREED, 7))
     );
-    assert!(!state.are_sane(entry(1), &words(ObjectPlace { flash_page: 23, ..there }, 7)));
+    assert!(!state.are_sane(entry(1), &words(ObjectLocation { flash_page: 23, ..there }, 7)));
     // The new location of an object must have room for all of it.
     let mut state = State::new(OBJECTS, u32::MAX);
     state.apply(&Record::Objects(objects(40, &[(3, 0, 100)])), &Unseen).unwrap();
@@ -350,7 +351,7 @@ fn an_audit_names_what_is_wrong() {
         &["page 9: a version is newer than the one before it"],
     );
     // Objects: what they weigh in an extent, in all, and how many there are.
-    let one = ObjectPlace { flash_page: 88, offset: 0, length: 100 };
+    let one = ObjectLocation { flash_page: 88, offset: 0, length: 100 };
     named(
         &|state| {
             let slot = state.objects.take(one);

@@ -51,9 +51,9 @@ const ROLL_BACKS: usize = 64;
 /// Which tokens were named in this life of the pool and no longer exist, because the pool was
 /// rolled back to before them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gone(VecDeque<Range<u64>>);
+pub(super) struct DroppedTokens(VecDeque<Range<u64>>);
 
-impl Gone {
+impl DroppedTokens {
     /// Tokens above this one and below `next_token`, which is not named yet.
     pub(super) fn rolled_back(&mut self, to: u64, next_token: u64) {
         self.0.retain(|gone| gone.start <= to);

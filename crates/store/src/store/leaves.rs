@@ -9,7 +9,7 @@
 //! changed, the next one is made. So there are always leaves that can leave DRAM, unless a token
 //! older than most of them is kept. For want of room such tokens are dropped, but for those that
 //! are pinned and the newest. Then writers get [`WriteError::NoSpace`] until a sync. Room for what
-//! a sync has to write is counted beforehand ([`Store::leaf_room_beside`]).
+//! a sync has to write is counted beforehand ([`Store::leaf_room_after`]).
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::PageBuffer;
@@ -144,7 +144,7 @@ impl Store {
         Err(WriteError::NoSpace { uncommitted: self.uncommitted })
     }
     /// For how many subpages, each of another page, leaves may change before the next sync.
-    pub(super) fn leaf_room_beside(&self, older: u64) -> u64 {
+    pub(super) fn leaf_room_after(&self, older: u64) -> u64 {
         // Of a page whose status changes, one leaf.
         self.state.leaf_room().saturating_sub(older.div_ceil(N.into()))
     }

@@ -88,7 +88,7 @@ impl Store {
         let mut bytes = 0;
         for (subpage, object) in objects[..taken].iter().filter(|(_, object)| !object.is_empty()) {
             bytes += object.len();
-            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+            if self.heat.counter_byte(*subpage).is_some() || self.state.is_written(*subpage) {
                 self.heat.touch(*subpage);
             } else {
                 self.heat.touch_first(*subpage);

@@ -107,7 +107,7 @@ impl Store {
             self.state.grow(extents);
             self.extents.grow(extents);
             self.objects.iter_mut().for_each(|log| log.grow(extents));
-            self.looked_at = (0, 0);
+            self.space_checked = (0, 0);
         }
     }
     /// Whether it may have `extents` extents with the DRAM that it has.

@@ -18,7 +18,7 @@ use crate::state::{LEAVES_MIN, State, WHOLE_BYTES};
 use crate::table::TableFull;
 
 /// What a reclaim examines, twice while that grows, and the journal page being filled.
-fn beside_extents(geometry: Geometry) -> usize {
+fn scratch_bytes(geometry: Geometry) -> usize {
     2 * geometry.extent_pages as usize * size_of::<(u32, u32)>() + SUBPAGE_BYTES
 }
 
@@ -118,33 +118,33 @@ impl Store {
     /// How many subpages can certainly be written before a sync, in any number of versions. It
     /// reads a few counters, because each unlock of a device's store asks.
     pub(crate) fn room_for_changes(&self) -> u64 {
-        self.room_beside(0)
+        self.room_after(0)
     }
     /// The room after `older` more subpages became older versions, by deletions or changes of
     /// status. These take entries, checksums and a longer checkpoint, but no flash page for data.
-    pub(crate) fn room_beside(&self, older: u64) -> u64 {
-        self.space_beside(older).min(self.history_beside(older)).min(self.leaf_room_beside(older))
+    pub(crate) fn room_after(&self, older: u64) -> u64 {
+        self.space_after(older).min(self.history_after(older)).min(self.leaf_room_after(older))
     }
     /// The room after these pages were deleted, but for leaves. Where a leaf is not here, its page
     /// counts in full.
-    pub(crate) fn room_beside_deleted(&self, pages: &[u32]) -> u64 {
+    pub(crate) fn room_after_deleting(&self, pages: &[u32]) -> u64 {
         let used = pages.iter().filter(|page| self.state.is_used(**page));
         // A version more of each, and what it held.
         let older = used.map(|page| 1 + u64::from(self.state.old_when_deleted(*page))).sum();
-        self.space_beside(older).min(self.history_beside(older))
+        self.space_after(older).min(self.history_after(older))
     }
     /// For how many pages that are deleted what they made old can be remembered.
     pub(crate) fn room_for_deletions(&self) -> u64 {
         // Of each page, one leaf changes.
-        (self.history_beside(0) / u64::from(N)).min(self.leaf_room_beside(0))
+        (self.history_after(0) / u64::from(N)).min(self.leaf_room_after(0))
     }
     /// What there is least of.
     pub(crate) fn shortage(&self) -> Shortage {
         let bytes = self.config.history_bytes;
-        if self.state.is_paged() && self.leaf_room_beside(0) <= self.space_beside(0).min(self.history_beside(0)) {
+        if self.state.is_paged() && self.leaf_room_after(0) <= self.space_after(0).min(self.history_after(0)) {
             return Shortage::Leaves { bytes: self.state.leaf_budget() as u64 };
         }
-        match bytes != usize::MAX && self.history_beside(0) <= self.space_beside(0) {
+        match bytes != usize::MAX && self.history_after(0) <= self.space_after(0) {
             true => Shortage::History { bytes: bytes as u64 },
             false => self.shortage_of_space(),
         }
@@ -162,10 +162,10 @@ impl Store {
     }
     /// For how many subpages there are flash pages now.
     pub(super) fn room_in_space(&self) -> u64 {
-        self.space_beside(0)
+        self.space_after(0)
     }
     /// For how many subpages there are flash pages.
-    fn space_beside(&self, older: u64) -> u64 {
+    fn space_after(&self, older: u64) -> u64 {
         let allowed = self.config.uncommitted_max.saturating_sub(self.uncommitted + self.placed);
         let geometry = self.geometry();
         // Journal and checkpoints may come to take what they may, and are longer for each version.
@@ -183,7 +183,7 @@ impl Store {
         allowed.min(unneeded.saturating_sub(kept + lost + self.placed))
     }
     /// For how many subpages what they make old can be remembered.
-    fn history_beside(&self, older: u64) -> u64 {
+    fn history_after(&self, older: u64) -> u64 {
         let checksums = self.old_limit.saturating_sub(self.state.old_count()) as u64;
         let versions = u64::from(self.room_for_versions());
         let taken = self.placed + older;
@@ -207,7 +207,7 @@ impl Store {
     /// Whether space, or DRAM for history, ends in fewer than `subpages` writes, and a sync would
     /// make room. A pool that is always that full uses half of its space beyond the data as the
     /// bound.
-    pub(crate) fn look_for_shortage(&mut self, subpages: u64) -> bool {
+    pub(crate) fn check_for_shortage(&mut self, subpages: u64) -> bool {
         let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
         let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
         // A sync lets go of no more than was written since the last one.
@@ -220,7 +220,7 @@ impl Store {
             return true;
         }
         // The other shortage is looked for only after as many writes as there was room for.
-        if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
+        if (self.space_checked.0..self.space_checked.1).contains(&self.uncommitted) {
             return false;
         }
         let data_pages = u64::from(self.geometry().data_pages());
@@ -234,7 +234,7 @@ impl Store {
         let wanted = subpages.min(spare / 2);
         let room = self.unneeded().saturating_sub(kept);
         let until = if room < wanted { wanted / 4 + 1 } else { (room - wanted).max(wanted / 8) + self.uncommitted };
-        self.looked_at = (self.uncommitted, until);
+        self.space_checked = (self.uncommitted, until);
         self.uncommitted > wanted / 4 && room < wanted
     }
     fn drop_for_space(&mut self) -> Result<(), WriteError> {
@@ -271,7 +271,7 @@ impl Store {
         self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + objects + history
     }
     fn fixed_bytes(&self) -> usize {
-        self.extents.bytes() + beside_extents(self.geometry())
+        self.extents.bytes() + scratch_bytes(self.geometry())
     }
     /// DRAM that a store of this geometry may come to
     /// ([`StoreInfo::dram_bytes_max`](crate::StoreInfo::dram_bytes_max)) without bad flash pages
@@ -287,7 +287,7 @@ impl Store {
         let history = if config.history_bytes == usize::MAX { 0 } else { config.history_bytes };
         let heat = Heat::new(geometry.subpages).bytes_max();
         let objects = ObjectLog::of(geometry).map_or(0, |log| log.bytes_max());
-        let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
+        let extents = Extents::new(geometry).bytes() + scratch_bytes(geometry);
         extents + heat + state.bytes_max() + objects + history
     }
     /// The DRAM for the locations of objects (`StoreConfig::leaf_bytes`) with which a store of this
@@ -341,7 +341,7 @@ impl Store {
         }
         self.drop_aged()?;
         self.drop_for_space()?;
-        (self.uncommitted, self.looked_at) = (0, (0, 0));
+        (self.uncommitted, self.space_checked) = (0, (0, 0));
         self.commit_wanted = true;
         Ok(token)
     }

@@ -52,7 +52,7 @@ pub(super) fn settle((store, pages): &mut (Store, Pages)) {
 }
 const CHECKSUM: u32 = 77;
 
-/// Places for these subpages, which are not written yet.
+/// PageLocations for these subpages, which are not written yet.
 fn place(store: &mut Store, subpages: std::ops::Range<u32>) -> Vec<(u32, u32, u32)> {
     let (subpages, mut places): (Vec<u32>, _) = (subpages.collect(), Vec::new());
     store.place(&subpages, &mut places).unwrap();
@@ -190,9 +190,9 @@ fn room_ends_where_dram_for_history_does() {
 #[test]
 fn whoever_syncs_for_writers_is_asked_in_time() {
     let (mut store, _) = made(small(), StoreConfig { keep_tokens: 9, ..StoreConfig::default() });
-    assert!(!store.look_for_shortage(66));
+    assert!(!store.check_for_shortage(66));
     // 196 are left: not before as much was written as is beyond the 66.
-    assert_eq!(store.looked_at, (0, 130));
+    assert_eq!(store.space_checked, (0, 130));
     for _ in 0..2 {
         write(&mut store, 0..64);
         store.sync().unwrap();
@@ -200,12 +200,12 @@ fn whoever_syncs_for_writers_is_asked_in_time() {
     // Half of what is beyond the data and the kept is 66. 52 are left, and a sync is worth it from
     // 17 writes on.
     write(&mut store, 0..16);
-    assert!(!store.look_for_shortage(66) && !store.look_for_shortage(1000));
-    assert_eq!(store.looked_at, (16, 17));
+    assert!(!store.check_for_shortage(66) && !store.check_for_shortage(1000));
+    assert_eq!(store.space_checked, (16, 17));
     write(&mut store, 16..17);
-    assert!(store.look_for_shortage(66) && store.look_for_shortage(1000) && !store.look_for_shortage(0));
+    assert!(store.check_for_shortage(66) && store.check_for_shortage(1000) && !store.check_for_shortage(0));
     store.sync().unwrap();
-    assert!(!store.look_for_shortage(66));
+    assert!(!store.check_for_shortage(66));
 }
 #[test]
 fn the_oldest_tokens_go_first_and_the_newest_never() {
@@ -617,20 +617,20 @@ fn a_sync_is_asked_for_before_dram_for_history_runs_out() {
     for (subpages, entries, is_short) in [(70, 326, false), (70, 325, true), (79, 300, true), (80, 300, false)] {
         of_table(&mut store, entries);
         // From 80 on a sync of 20 is not worth it.
-        assert_eq!(store.look_for_shortage(subpages), is_short, "{subpages} of {entries}");
+        assert_eq!(store.check_for_shortage(subpages), is_short, "{subpages} of {entries}");
     }
     // A quarter of the table is the most.
     store.config.table_limit = 43;
     for (entries, is_short) in [(266, false), (265, true)] {
         of_table(&mut store, entries);
-        assert_eq!(store.look_for_shortage(1000), is_short, "{entries} entries");
+        assert_eq!(store.check_for_shortage(1000), is_short, "{entries} entries");
     }
     store.config.table_limit = u32::MAX;
     of_table(&mut store, 10_000);
     // Half of the checksums, of which twenty are taken.
     for (checksums, is_short) in [(40, false), (38, true), (20, true), (0, false)] {
         store.old_limit = checksums;
-        assert_eq!(store.look_for_shortage(1000), is_short, "{checksums} checksums");
+        assert_eq!(store.check_for_shortage(1000), is_short, "{checksums} checksums");
     }
 }
 #[test]

@@ -57,11 +57,11 @@ pub struct ForgetfulFlash {
     pub pages: u32,
     /// Planted: flushes do nothing.
     pub lies: bool,
-    /// Places that cannot be read.
+    /// PageLocations that cannot be read.
     pub unreadable: Vec<u32>,
     /// Nothing can be read, for this reason.
     pub reads_fail: Option<FlashError>,
-    /// Places that cannot be written.
+    /// PageLocations that cannot be written.
     pub worn: BTreeSet<u32>,
     /// What has happened, to be examined later.
     pub log: Option<Vec<images::Event>>,
@@ -576,8 +576,8 @@ impl World {
             let bytes = objects::object_bytes(number);
             assert_eq!(usize::from(at.length), bytes.len(), "subpage {subpage}");
             assert!(bytes.is_empty() || *checksum == crc32c(&bytes), "subpage {subpage}");
-            let lies = self.flash.content(at.flash_page);
-            let is_it = matches!(lies, Some(Content::Metadata(page)) if page[at.range()] == bytes[..]);
+            let content = self.flash.content(at.flash_page);
+            let is_it = matches!(content, Some(Content::Metadata(page)) if page[at.range()] == bytes[..]);
             assert!(bytes.is_empty() || is_it, "subpage {subpage}");
         }
     }

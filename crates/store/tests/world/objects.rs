@@ -3,7 +3,7 @@
 //! The number of an object says its length and is the seed of its bytes. What of a batch under way
 //! is recorded already is seen in the map, as a batch is recorded flash page by flash page.
 
-use fulgurite_format::{ObjectPlace, crc32c};
+use fulgurite_format::{ObjectLocation, crc32c};
 use fulgurite_store::{Geometry, Located, Store, WriteError};
 
 use super::{Content, World};
@@ -40,7 +40,7 @@ pub fn compare(
     if usize::from(at.length) != bytes.len() || (!bytes.is_empty() && found.checksum != crc32c(&bytes)) {
         return Err(format!("{at:?}, {found:?}: another object than {} bytes", bytes.len()));
     }
-    if at == ObjectPlace::FREED {
+    if at == ObjectLocation::FREED {
         return Ok(true);
     }
     Ok(matches!(page(at.flash_page), Some(Content::Metadata(page)) if page[at.range()] == bytes[..]))

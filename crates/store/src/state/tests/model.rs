@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use fulgurite_format::{ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten};
+use fulgurite_format::{ObjectLocation, ObjectMoved, ObjectWritten, ObjectsMoved, ObjectsWritten};
 
 use super::*;
 
@@ -23,8 +23,8 @@ enum At {
     Object { flash_page: u32, offset: u16, length: u16 },
 }
 impl At {
-    fn of(place: ObjectPlace) -> At {
-        let ObjectPlace { flash_page, offset, length } = place;
+    fn of(place: ObjectLocation) -> At {
+        let ObjectLocation { flash_page, offset, length } = place;
         At::Object { flash_page, offset, length }
     }
     fn extent(self) -> Option<u32> {
@@ -166,7 +166,7 @@ impl Model {
             record.push(object);
             self.now.contents.insert(subpage, self.next);
             self.now.status.insert(page, status);
-            self.at.insert(self.next, At::of(record.place(&object)));
+            self.at.insert(self.next, At::of(record.location(&object)));
             self.next += 1;
             offset += length.next_multiple_of(16);
         }
@@ -285,9 +285,9 @@ impl Model {
             return assert_eq!(found, None, "{what}: subpage {subpage} was never written");
         };
         let found = found.unwrap_or_else(|| panic!("{what}: subpage {subpage} is not there"));
-        let lies = self.state.objects().get(found.place).map_or(At::Page(found.place), At::of);
-        let checksum = if lies == At::of(ObjectPlace::FREED) { 0 } else { *content };
-        assert_eq!((lies, found.checksum), (self.at[content], checksum), "{what}: subpage {subpage}");
+        let at = self.state.objects().get(found.place).map_or(At::Page(found.place), At::of);
+        let checksum = if at == At::of(ObjectLocation::FREED) { 0 } else { *content };
+        assert_eq!((at, found.checksum), (self.at[content], checksum), "{what}: subpage {subpage}");
     }
     fn check_page(&self, page: u32) {
         let status = self.state.status(page);
@@ -319,7 +319,7 @@ impl Model {
             match *at {
                 At::Page(place) => live[G.extent_of(place) as usize] += 1,
                 At::Object { flash_page, offset, length } => {
-                    objects[G.extent_of(flash_page) as usize].add(ObjectPlace { flash_page, offset, length });
+                    objects[G.extent_of(flash_page) as usize].add(ObjectLocation { flash_page, offset, length });
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
-    Header, Kind, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectsMoved, Owner, PageBuffer, Record, SUBPAGE_BYTES,
+    Header, Kind, OBJECTS_MAX, ObjectLocation, ObjectMoved, ObjectsMoved, Owner, PageBuffer, Record, SUBPAGE_BYTES,
     crc32c, zero_page,
 };
 
@@ -40,9 +40,9 @@ const APART_FROM: u32 = 2;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
 
-/// The look for what is needed.
+/// The search for what is needed.
 #[derive(Debug, Default)]
-struct Look {
+struct Search {
     /// Of these subpages, ascending, or of all up to one.
     subpages: Vec<u32>,
     all: Option<u32>,
@@ -59,7 +59,7 @@ pub(super) struct Found {
     pub subpage: u32,
     /// Its slot, as the place of a subpage, if it had one when it was found.
     pub slot: u32,
-    pub at: ObjectPlace,
+    pub at: ObjectLocation,
     pub checksum: u32,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct ObjectReclaim {
     listing: Listing,
     owners: Vec<Owner>,
     walked: bool,
-    look: Look,
+    search: Search,
     /// Flash pages to be read, the last first, with what is needed of each.
     todo: Vec<(u32, Vec<Planned>)>,
     reading: Vec<(u32, Vec<Planned>)>,
@@ -142,7 +142,7 @@ impl ObjectReclaim {
             listing: Listing::Next(0),
             owners: Vec::new(),
             walked: false,
-            look: Look::default(),
+            search: Search::default(),
             todo: Vec::new(),
             reading: Vec::new(),
             to_come: Vec::new(),
@@ -161,7 +161,7 @@ impl ObjectReclaim {
     pub fn bytes(&self) -> usize {
         let planned: usize = self.todo.iter().chain(&self.reading).map(|(_, planned)| planned.capacity()).sum();
         let filling = self.filling.values().map(MovePage::bytes).sum::<usize>();
-        let found = self.look.found.capacity() * size_of::<Found>() + self.look.subpages.capacity() * 4;
+        let found = self.search.found.capacity() * size_of::<Found>() + self.search.subpages.capacity() * 4;
         let lists = found + self.owners.capacity() * size_of::<Owner>() + self.to_come.capacity() * size_of::<u32>();
         lists + planned * size_of::<Planned>() + filling
     }
@@ -317,17 +317,17 @@ impl Store {
             let mut subpages: Vec<u32> = reclaim.owners.drain(..).map(|owner| owner.subpage).collect();
             subpages.sort_unstable();
             subpages.dedup();
-            reclaim.look = Look { subpages, ..Look::default() };
+            reclaim.search = Search { subpages, ..Search::default() };
             reclaim.listing = Listing::Looking;
         }
-        self.look(reclaim)?;
-        let weighs = reclaim.look.found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
+        self.search(reclaim)?;
+        let weighs = reclaim.search.found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
         if !reclaim.walked && weighs < self.state.objects().needed(extent).weight {
             reclaim.walked = true;
-            reclaim.look = Look { subpages: Vec::new(), all: Some(g.subpages), ..Look::default() };
-            self.look(reclaim)?;
+            reclaim.search = Search { subpages: Vec::new(), all: Some(g.subpages), ..Search::default() };
+            self.search(reclaim)?;
         }
-        let mut found = std::mem::take(&mut reclaim.look).found;
+        let mut found = std::mem::take(&mut reclaim.search).found;
         found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
         let enough = g.extent_pages.saturating_sub(summary_pages(found.len()) + g.worth()) as usize;
         let division = Division::of_copies(&self.heat, g);
@@ -345,57 +345,62 @@ impl Store {
     }
     /// Looks for what is needed of the extent, in the leaves that are here, and in pieces of the
     /// checkpoint for the others. None while one of these is being read.
-    fn look(&mut self, reclaim: &mut ObjectReclaim) -> Option<()> {
+    fn search(&mut self, reclaim: &mut ObjectReclaim) -> Option<()> {
         let (g, extent) = (self.geometry(), reclaim.extent);
         let state = &self.state;
-        let look = &mut reclaim.look;
-        let count = look.all.unwrap_or(look.subpages.len() as u32);
-        let lies_here = |at: &ObjectPlace| at.length > 0 && g.extent_of(at.flash_page) == extent;
-        while look.next < count {
-            let subpage = if look.all.is_some() { look.next } else { look.subpages[look.next as usize] };
+        let search = &mut reclaim.search;
+        let count = search.all.unwrap_or(search.subpages.len() as u32);
+        let is_here = |at: &ObjectLocation| at.length > 0 && g.extent_of(at.flash_page) == extent;
+        while search.next < count {
+            let subpage = if search.all.is_some() { search.next } else { search.subpages[search.next as usize] };
             let page = subpage / N;
             if subpage >= g.subpages || !state.is_used(page) {
-                look.next += 1;
+                search.next += 1;
                 continue;
             }
             if !state.is_out(page) {
-                let slots = state.slots_of(subpage).into_iter().filter(|(_, at)| lies_here(at));
-                look.found.extend(slots.map(|(slot, at)| {
+                let slots = state.slots_of(subpage).into_iter().filter(|(_, at)| is_here(at));
+                search.found.extend(slots.map(|(slot, at)| {
                     let checksum = state.checksum(page, Held { subpage: subpage % N, place: slot }).unwrap_or(0);
                     Found { subpage, slot, at, checksum }
                 }));
-                look.next += 1;
+                search.next += 1;
                 continue;
             }
             let piece = state.piece_of(page)?;
-            let Some(leaf) = look.sources.leaf(Some(piece), page) else {
+            let Some(leaf) = search.sources.leaf(Some(piece), page) else {
                 // What a piece should have and has not is damage, or another checkpoint's.
-                reclaim.unreadable |= look.sources.lacks(piece, page);
+                reclaim.unreadable |= search.sources.lacks(piece, page);
                 self.read_owners(reclaim, page);
                 return None;
             };
-            let found = leaf.iter().find(|(s, at, _)| *s == subpage % N && lies_here(at));
-            look.found.extend(found.map(|(_, at, checksum)| Found { subpage, slot: 0, at: *at, checksum: *checksum }));
-            look.next += 1;
-            look.sources.forget_before(page);
+            let found = leaf.iter().find(|(s, at, _)| *s == subpage % N && is_here(at));
+            search.found.extend(found.map(|(_, at, checksum)| Found {
+                subpage,
+                slot: 0,
+                at: *at,
+                checksum: *checksum,
+            }));
+            search.next += 1;
+            search.sources.forget_before(page);
         }
         Some(())
     }
     /// Reads the pieces of this page, and of some that are checked next.
     fn read_owners(&mut self, reclaim: &mut ObjectReclaim, page: u32) {
-        let (state, look) = (&self.state, &mut reclaim.look);
+        let (state, search) = (&self.state, &mut reclaim.search);
         let mut pieces = Vec::new();
-        if look.all.is_some() {
+        if search.all.is_some() {
             let behind = |piece: &Piece| state.piece_behind(*piece);
             pieces.extend(std::iter::successors(state.piece_of(page), behind).take(PIECES_AHEAD));
         } else {
-            let next = look.subpages[look.next as usize..].iter().take(PIECES_AHEAD * N as usize);
+            let next = search.subpages[search.next as usize..].iter().take(PIECES_AHEAD * N as usize);
             let out = next.map(|subpage| subpage / N).filter(|page| state.is_out(*page));
             pieces.extend(out.filter_map(|page| state.piece_of(page)));
             pieces.dedup();
             pieces.truncate(PIECES_AHEAD);
         }
-        pieces.retain(|piece| look.sources.ask(*piece));
+        pieces.retain(|piece| search.sources.ask(*piece));
         for piece in pieces {
             self.send(super::super::Purpose::Objects(Purpose::Owners(piece)), Io::Read { place: piece.place });
         }
@@ -406,7 +411,7 @@ impl Store {
         let Some(reclaim) = &mut self.log().reclaim else { return };
         // The extent is tried again another time.
         reclaim.unreadable |= leaves.is_err() && is_now;
-        reclaim.look.sources.read(piece.first, leaves.ok());
+        reclaim.search.sources.read(piece.first, leaves.ok());
     }
     /// Whether an object is still needed and where it was, as far as that is known here.
     fn is_there(&self, found: &Found) -> bool {

@@ -37,7 +37,7 @@ fn batch(first: u32, count: u32, bytes: &[u8]) -> Vec<(u32, &[u8])> {
     (first..first + count).map(|subpage| (subpage, bytes)).collect()
 }
 /// Where the objects of a subpage are stored.
-fn at(store: &Store, subpage: u32) -> Option<fulgurite_format::ObjectPlace> {
+fn at(store: &Store, subpage: u32) -> Option<fulgurite_format::ObjectLocation> {
     store.state.map().get(subpage).and_then(|located| store.state.objects().get(located.place))
 }
 
@@ -162,7 +162,7 @@ fn a_batch_ends_when_all_of_it_is_what_programs_read() {
     made.0.done(first, Outcome::Done);
     let places = [1, 2, 3, 20].map(|subpage| at(&made.0, subpage).map(|at| (at.flash_page, at.offset, at.length)));
     assert_eq!(places, [(place, 0, 3000), (behind, 0, 3000), (place, 3008, 16), (place, 3024, 16)].map(Some));
-    assert_eq!(at(&made.0, 4), Some(fulgurite_format::ObjectPlace::FREED));
+    assert_eq!(at(&made.0, 4), Some(fulgurite_format::ObjectLocation::FREED));
     assert_eq!(made.0.take_batch(given.number), Some(Ok(())));
     assert_eq!(made.0.take_batch(given.number), None, "it is said once");
     let counters = made.0.counters();
@@ -359,9 +359,9 @@ fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
     }
     assert!(out.len() > 50, "{}", out.len());
     for page in out.clone() {
-        let before = store.state.looked_at();
+        let before = store.state.leaves_checked();
         learn(&mut store, page);
-        assert!(store.state.looked_at() - before <= 6, "page {page}");
+        assert!(store.state.leaves_checked() - before <= 6, "page {page}");
     }
     // All that came but the last have left again.
     assert_eq!(out.filter(|page| !store.state.is_out(*page)).count(), 1);

@@ -22,7 +22,7 @@ fn found(lengths: &[u16]) -> Vec<Found> {
     let mut found: Vec<Found> = (0..)
         .zip(places)
         .map(|(subpage, ((page, offset), length))| {
-            let at = ObjectPlace { flash_page: 40 + page as u32, offset, length };
+            let at = ObjectLocation { flash_page: 40 + page as u32, offset, length };
             Found { subpage, slot: subpage | 1 << 31, at, checksum: 0 }
         })
         .collect();
@@ -134,7 +134,7 @@ fn a_flash_page_is_full_when_all_that_goes_there_has_come_or_is_left_out() {
     let mut reclaim = ObjectReclaim::new(5, false);
     reclaim.to_come = vec![3, 1];
     let planned = |subpage, page, offset| {
-        let at = ObjectPlace { flash_page: 40, offset: 0, length: 4 };
+        let at = ObjectLocation { flash_page: 40, offset: 0, length: 4 };
         Planned { found: Found { subpage, slot: 7, at, checksum: 0 }, page, offset, stream: COLD }
     };
     assert!(reclaim.put(planned(1, 0, 0), Some(b"abcd")).is_none());
@@ -170,7 +170,7 @@ fn content(subpage: u32) -> [u8; 16] {
     bytes[..4].copy_from_slice(&subpage.to_le_bytes());
     bytes
 }
-fn at(store: &Store, subpage: u32) -> ObjectPlace {
+fn at(store: &Store, subpage: u32) -> ObjectLocation {
     let located = store.state.map().get(subpage).unwrap();
     store.state.objects().get(located.place).unwrap()
 }
@@ -180,7 +180,7 @@ fn check((store, pages): &(Store, Pages), but: &[u32]) {
     for subpage in (0..2048).filter(|subpage| !but.contains(subpage)) {
         let at = at(store, subpage);
         if subpage < 1280 && subpage.is_multiple_of(2) {
-            assert_eq!(at, ObjectPlace::FREED);
+            assert_eq!(at, ObjectLocation::FREED);
             continue;
         }
         assert_eq!(pages.0[&at.flash_page][at.range()], content(subpage), "subpage {subpage}");
@@ -381,7 +381,7 @@ fn what_is_overwritten_meanwhile_is_not_moved() {
         });
         let found = at(&made.0, 1);
         assert_eq!((found.length, &made.1.0[&found.flash_page][found.range()]), (5, &b"newer"[..]), "{during:?}");
-        assert_eq!((at(&made.0, 3), made.0.counters().reclaimed), (ObjectPlace::FREED, 1), "{during:?}");
+        assert_eq!((at(&made.0, 3), made.0.counters().reclaimed), (ObjectLocation::FREED, 1), "{during:?}");
         assert_eq!((made.0.state.live(extent), made.0.counters().damaged), (0, 0), "{during:?}");
         check(&made, &[1, 3]);
     }
