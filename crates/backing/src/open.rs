@@ -1,5 +1,5 @@
-//! Opens a medium: settings are checked first, then the kind of medium, then what it keeps, then the
-//! transport.
+//! Opens a medium: settings are checked first, then the kind of medium, then what it keeps, then
+//! the transport.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most claims handed over at once, so that few changes wait for the store.
 const BATCH: u64 = 64;
-/// PageLocations for a sync's own changes, saved before it cuts: at least this number, and twice what the
+/// Places for a sync's own changes, saved before it cuts: at least this number, and twice what the
 /// last sync took.
 const KEPT_FOR_SYNC: u64 = 128;
 /// When no more than this number is left to be claimed, it is for work that has begun.
@@ -68,7 +68,7 @@ struct Ledger {
     refusals: u32,
     /// Syncs that have begun and not ended.
     syncs: u32,
-    /// PageLocations that may be given before the store's room is read again.
+    /// Places that may be given before the store's room is read again.
     read_after: u64,
 }
 

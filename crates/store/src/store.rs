@@ -166,7 +166,7 @@ pub struct Store {
     uncommitted: u64,
     /// The most checksums of what only tokens see.
     old_limit: usize,
-    /// PageLocations given to programs whose writes have not ended.
+    /// Places given to programs whose writes have not ended.
     placed: u64,
     /// The count of reclaimed extents when programs last found no place, if none was given since.
     starved_since: Option<u64>,

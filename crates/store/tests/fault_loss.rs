@@ -26,7 +26,7 @@ fn quiet(seed: u64) -> World {
     world
 }
 
-/// PageLocations of journal pages of a world that has come to rest, by number, from the newest anchor's
+/// Places of journal pages of a world that has come to rest, by number, from the newest anchor's
 /// on.
 fn journal(world: &World) -> Vec<(u64, u32)> {
     let sound = |place: u32| match world.flash.content(place) {

@@ -43,7 +43,8 @@ impl Life {
         let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
         Life { medium, flash, queue, frames, ended: Vec::new() }
     }
-    /// Requests by frame: to their end, or at most `polls` polls. None if they have not ended by then.
+    /// Requests by frame: to their end, or at most `polls` polls. None if they have not ended by
+    /// then.
     fn run(&mut self, requests: &[(Op, u32)], polls: u64) -> Option<Result<(), FlashError>> {
         for (frame, (op, subpage)) in (0..).zip(requests) {
             let (subpage, frame) = (SubpageIndex(*subpage), FrameIndex(frame));

@@ -22,7 +22,8 @@ use crate::store::WriteError;
 /// Where the content of a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Its flash page and bytes there: all, for a whole subpage. [`ObjectLocation::FREED`]: nowhere.
+    /// Its flash page and bytes there: all, for a whole subpage. [`ObjectLocation::FREED`]:
+    /// nowhere.
     pub at: ObjectLocation,
     /// CRC32C of these bytes.
     pub checksum: u32,

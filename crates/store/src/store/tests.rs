@@ -52,7 +52,7 @@ pub(super) fn settle((store, pages): &mut (Store, Pages)) {
 }
 const CHECKSUM: u32 = 77;
 
-/// PageLocations for these subpages, which are not written yet.
+/// Places for these subpages, which are not written yet.
 fn place(store: &mut Store, subpages: std::ops::Range<u32>) -> Vec<(u32, u32, u32)> {
     let (subpages, mut places): (Vec<u32>, _) = (subpages.collect(), Vec::new());
     store.place(&subpages, &mut places).unwrap();

@@ -13,7 +13,7 @@ pub(super) struct Wanted {
     pub reading: BTreeSet<u32>,
     /// Pages whose piece could not be read, until the error was returned to a caller.
     pub failed: BTreeMap<u32, FlashError>,
-    /// PageLocations given to programs, each with the page whose leaf stays meanwhile.
+    /// Places given to programs, each with the page whose leaf stays meanwhile.
     pub placed: HashMap<u32, u32, FixedState>,
     /// Pages that stay until their status was set.
     pub statuses: Vec<u32>,

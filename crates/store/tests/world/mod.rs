@@ -57,11 +57,11 @@ pub struct ForgetfulFlash {
     pub pages: u32,
     /// Planted: flushes do nothing.
     pub lies: bool,
-    /// PageLocations that cannot be read.
+    /// Places that cannot be read.
     pub unreadable: Vec<u32>,
     /// Nothing can be read, for this reason.
     pub reads_fail: Option<FlashError>,
-    /// PageLocations that cannot be written.
+    /// Places that cannot be written.
     pub worn: BTreeSet<u32>,
     /// What has happened, to be examined later.
     pub log: Option<Vec<images::Event>>,

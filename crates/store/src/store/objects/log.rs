@@ -19,7 +19,7 @@ pub(super) const WAITING_MAX: usize = 64;
 pub(super) const DEPTH: usize = 16;
 /// Extents that are being filled or settled.
 pub(super) const OPEN_MAX: usize = 2 * STREAMS;
-/// PageLocations at which a flash page is tried. As for subpages, if all of these fail it is the device.
+/// Places at which a flash page is tried. As for subpages, if all of these fail it is the device.
 pub(super) const PLACES_MAX: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
