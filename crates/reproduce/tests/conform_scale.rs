@@ -110,7 +110,7 @@ fn the_systems_of_d8_are_those_of_the_files() {
         let of = |system: &PagingSystem| {
             let Some(DeviceKind::Nand(nand, filled)) = system.device else { panic!("{name} has no NAND") };
             let memory = (system.cores, system.dram, system.page, system.access, system.replacement);
-            let rest = (system.controllers, system.buffer, system.way, nand.geometry, nand.queues, filled);
+            let rest = (system.controllers, system.buffer, system.backend, nand.geometry, nand.queues, filled);
             format!("{:?} {memory:?} {rest:?} {:?}", system.program, nand.timing)
         };
         assert_eq!(of(&ours), of(&theirs), "{name}");

@@ -61,6 +61,6 @@ pub use planted::Planted;
 pub use random::Random;
 pub use report::{Counted, RunError};
 pub use statistics::{Distribution, Estimate, Law, Population, Times};
-pub use system::{Given, Report, System, SystemError};
+pub use system::{Report, RunInput, System, SystemError};
 pub use time::Time;
 pub use trace::Trace;

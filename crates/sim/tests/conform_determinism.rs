@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fulgurite_sim::cores::Front;
 use fulgurite_sim::path::{PathReport, PathSystem};
 use fulgurite_sim::queue::{Core, Jobs, Misses, SchedulingPolicy, Servers, Spans};
-use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::system::{RunInput, System};
 use fulgurite_sim::trace::{Format, Record, Trace};
 use fulgurite_sim::{Recording, Time};
 
@@ -78,11 +78,11 @@ fn memory(seed: u64) -> PathReport {
     system.run(seed).unwrap()
 }
 
-/// Programs over more memory than DRAM by each way, a recording with its replay, and a trace on
+/// Programs over more memory than DRAM by each backend, a recording with its replay, and a trace on
 /// cores.
 fn more(seed: u64) -> String {
     let mut all = String::new();
-    let found = |text: &str, set: &[(&str, &str)], given: Given<'_>| {
+    let found = |text: &str, set: &[(&str, &str)], given: RunInput<'_>| {
         let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let report = System::read("test.toml", text, &set, given).unwrap().run(seed).unwrap();
         serde_json::to_string(&report.found).unwrap()
@@ -95,7 +95,7 @@ fn more(seed: u64) -> String {
         include_str!("../../../systems/ssdalloc-objects.toml"),
         include_str!("../../../systems/ssdalloc-pages.toml"),
     ] {
-        all += &found(text, &few, Given::Nothing);
+        all += &found(text, &few, RunInput::Nothing);
     }
     let small = [("workload.data", "8M"), ("cache.sets", "128"), ("run.warm_up", "100"), ("run.jobs", "600")];
     let executed = Front::Executed { instructions: 2000, own: 4 };
@@ -114,7 +114,7 @@ fn more(seed: u64) -> String {
         bytes: 64,
     };
     let trace = Trace { format: Format::Ramulator2, records: (1..=200).map(record).collect() };
-    all + &found(&traced_text("switch", 2), &[("run.jobs", "100")], Given::Trace(&trace))
+    all + &found(&traced_text("switch", 2), &[("run.jobs", "100")], RunInput::Trace(&trace))
 }
 
 fn hash(text: &str) -> String {

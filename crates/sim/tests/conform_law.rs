@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use fulgurite_sim::flash::FlashSystem;
-use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::system::{RunInput, System};
 use fulgurite_sim::trace::{Format, Trace};
 use fulgurite_sim::{Report, RunError};
 
@@ -18,7 +18,7 @@ fn system(name: &str, set: &[(&str, &str)]) -> System {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems").join(name);
     let text = std::fs::read_to_string(&file).unwrap();
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    System::read(name, &text, &set, Given::Nothing).unwrap()
+    System::read(name, &text, &set, RunInput::Nothing).unwrap()
 }
 /// The deviation, and how many had ended.
 fn of(report: &Report) -> (f64, f64) {
@@ -41,7 +41,7 @@ fn short_runs_have_results() {
     for report in [interface(&set).run(1).unwrap(), ufs(&set).run(1).unwrap()] {
         assert!(report.law.deviation < EXACT && report.requests.count == 5, "{:?}", report.law);
     }
-    // Accesses of the model `paging` by each way, several under way at once.
+    // Accesses of the model `paging` by each backend, several under way at once.
     let few = [("program.untimed", "500"), ("program.warm_up", "3"), ("program.count", "10")];
     let threads = [("program.threads", "8"), ("system.cores", "8")];
     for name in ["all-dram", "nvmm", "ssd-swap", "ssdalloc-objects"] {

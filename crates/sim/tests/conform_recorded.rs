@@ -1,16 +1,16 @@
 //! Goal: a replay is the run that was recorded, byte for byte, and one recording serves all
-//! systems. Method: each way of paging, modelled and executed, is run, recorded and replayed. Then
-//! one recording runs on all ways.
+//! systems. Method: each kind of paging, modelled and executed, is run, recorded and replayed. Then
+//! one recording runs on all kinds.
 
 use std::sync::Arc;
 
 use fulgurite_sim::cores::{CoresReport, CoresSystem, Front, RECORDED_THREADS};
-use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::system::{RunInput, System};
 use fulgurite_sim::{Recording, RunError};
 
 use crate::common::{SHAPES, cores, cores_text};
 
-const WAYS: [&str; 4] = ["switch", "system", "wait", "dram-only"];
+const KINDS: [&str; 4] = ["switch", "system", "wait", "dram-only"];
 const EXECUTED: Front = Front::Executed { instructions: 2000, own: 4 };
 
 /// Few jobs over little data.
@@ -43,7 +43,7 @@ fn replayed(system: &CoresSystem, seed: u64, recording: &Arc<Recording>) -> Core
 #[test]
 fn a_replay_is_the_run_byte_for_byte() {
     for front in [Front::Modelled, EXECUTED] {
-        for paging in WAYS {
+        for paging in KINDS {
             let system = small(paging, &[]);
             let run = json(&system.run_with(3, &front, false).unwrap());
             let (report, recording) = system.record(3, &front, false).unwrap();
@@ -65,7 +65,7 @@ fn one_recording_serves_all_systems() {
         let recording = Arc::new(recording);
         let summary = recording.summary();
         assert!(summary.loads > summary.stores && summary.stores > 0 && summary.instructions > summary.loads);
-        let reports = WAYS.map(|way| replayed(&small(way, &[]), 1, &recording));
+        let reports = KINDS.map(|paging| replayed(&small(paging, &[]), 1, &recording));
         let [switch, system, wait, dram] = reports.each_ref().map(|report| report.jobs_per_s);
         assert!(dram > switch && switch > system && system > wait, "{dram} {switch} {system} {wait}");
         // With nothing else at random, the seed of the replay decides nothing.
@@ -81,11 +81,11 @@ fn one_recording_serves_all_systems() {
 fn a_file_replays_by_its_front() {
     let recorded = [("workload.front".to_owned(), "recorded".to_owned())];
     for text in [small_text(), executed_text()] {
-        let read = |set: &[(String, String)], given: Given<'_>| System::read("s.toml", &text, set, given).unwrap();
-        let system = read(&[], Given::Nothing);
+        let read = |set: &[(String, String)], given: RunInput<'_>| System::read("s.toml", &text, set, given).unwrap();
+        let system = read(&[], RunInput::Nothing);
         let (report, recording) = system.record(1).unwrap();
         let recording = Arc::new(recording);
-        let replay = read(&recorded, Given::Recording(&recording));
+        let replay = read(&recorded, RunInput::Recording(&recording));
         assert_eq!(replay.record(1).unwrap_err(), RunError::NoJobs);
         assert_eq!(
             serde_json::to_string(&replay.run(1).unwrap().found).unwrap(),
@@ -94,24 +94,24 @@ fn a_file_replays_by_its_front() {
         // The recording is a part of what the result is of.
         let (_, other) = system.record(2).unwrap();
         let other = Arc::new(other);
-        assert_ne!(read(&recorded, Given::Recording(&other)).hash(), replay.hash());
-        let printed = System::resolved("s.toml", &text, &recorded, Given::Recording(&recording)).unwrap();
+        assert_ne!(read(&recorded, RunInput::Recording(&other)).hash(), replay.hash());
+        let printed = System::resolved("s.toml", &text, &recorded, RunInput::Recording(&recording)).unwrap();
         assert!(printed.contains(replay.hash()), "{printed}");
     }
 }
 #[test]
 fn recordings_that_do_not_fit_are_refused() {
-    let told = |text: &str, set: &[(&str, &str)], given: Given<'_>| {
+    let told = |text: &str, set: &[(&str, &str)], given: RunInput<'_>| {
         let set: Vec<(String, String)> = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         System::read("s.toml", text, &set, given).unwrap_err().to_string()
     };
     let text = small_text();
     let record = |text: &str| {
-        let (_, recording) = System::read("s.toml", text, &[], Given::Nothing).unwrap().record(1).unwrap();
+        let (_, recording) = System::read("s.toml", text, &[], RunInput::Nothing).unwrap().record(1).unwrap();
         Arc::new(recording)
     };
     let recording = record(&text);
-    let given = Given::Recording(&recording);
+    let given = RunInput::Recording(&recording);
     for (key, value, part) in [
         ("workload.name", "rbt", "the recording is of hash-table"),
         ("workload.data", "16M", "the recording is of 8.0 MiB"),
@@ -127,13 +127,13 @@ fn recordings_that_do_not_fit_are_refused() {
     let set = [("workload.front", "recorded"), ("threads.count", most.as_str())];
     let set = set.map(|(key, value)| (key.to_owned(), value.to_owned()));
     System::read("s.toml", &text, &set, given).unwrap();
-    assert!(told(&text, &[("workload.front", "recorded")], Given::Nothing).contains("--trace"));
+    assert!(told(&text, &[("workload.front", "recorded")], RunInput::Nothing).contains("--trace"));
     assert!(told(&text, &[], given).contains("write \"recorded\""));
     assert!(told(&crate::common::workers_text(), &[], given).contains("replays no recording"));
     // An executed one has to say the same, and warms up no more DRAM than was recorded.
     let executed = executed_text();
     let recording = record(&executed);
-    let given = Given::Recording(&recording);
+    let given = RunInput::Recording(&recording);
     for (key, value, part) in [
         ("workload.own", "5", "the recording has 4"),
         ("workload.instructions", "5", "the recording has 2000"),

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::system::{RunInput, System};
 
 /// The keys of a system with their values, as they are resolved.
 fn keys(name: &str) -> BTreeMap<String, String> {
     let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap();
-    let printed = System::resolved(&file, &text, &[], Given::Nothing).unwrap();
+    let printed = System::resolved(&file, &text, &[], RunInput::Nothing).unwrap();
     let pairs = printed.lines().filter_map(|line| line.split_once(" = "));
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

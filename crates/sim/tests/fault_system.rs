@@ -2,7 +2,7 @@
 //! wrong at a time, in a file that is right otherwise.
 
 use fulgurite_sim::Time;
-use fulgurite_sim::system::{Given, System};
+use fulgurite_sim::system::{RunInput, System};
 use fulgurite_sim::trace::{Format, Record, Trace};
 
 use crate::common::{cores_text, flash_text, interface_text, traced_text, ufs_text, workers_text};
@@ -16,7 +16,7 @@ fn right() -> String {
     flash_text().replace("between = \"1ms\"\n", "")
 }
 fn told(text: &str, trace: Option<&Trace>) -> String {
-    System::read("s.toml", text, &[], trace.map_or(Given::Nothing, Given::Trace)).unwrap_err().to_string()
+    System::read("s.toml", text, &[], trace.map_or(RunInput::Nothing, RunInput::Trace)).unwrap_err().to_string()
 }
 fn line_of(text: &str, key: &str) -> usize {
     1 + text.lines().position(|line| line.starts_with(key)).unwrap()
@@ -24,11 +24,11 @@ fn line_of(text: &str, key: &str) -> usize {
 
 #[test]
 fn what_is_right_runs() {
-    System::read("s.toml", &right(), &[], Given::Nothing).unwrap().run(1).unwrap();
-    System::read("s.toml", &interface_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
-    System::read("s.toml", &ufs_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
-    System::read("s.toml", &cores_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
-    System::read("s.toml", &workers_text(), &[], Given::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &right(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &interface_text(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &ufs_text(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &cores_text(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
+    System::read("s.toml", &workers_text(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
 }
 #[test]
 fn what_is_wrong_is_told_with_its_line() {
@@ -134,7 +134,7 @@ fn memories_that_cannot_be_are_told() {
     }
     // Requests for the last byte, and for one more.
     let all = MEMORY[1].replace("size = \"64B\"", "size = \"8G\"");
-    System::read("s.toml", &all, &[], Given::Nothing).unwrap();
+    System::read("s.toml", &all, &[], RunInput::Nothing).unwrap();
     let more = told(&MEMORY[1].replace("size = \"64B\"", "size = \"8589934593B\""), None);
     let line = line_of(MEMORY[1], "size");
     let said = format!("s.toml:{line}: requests.size = \"8589934593B\": 1 B to 8589934592 B, which is all there is");
@@ -189,7 +189,7 @@ fn cores_that_cannot_be_are_told() {
     let dram = dram.replace("[flash]\nfilled = \"50%\"\n", "");
     let (dram, nand) = dram.split_at(dram.find("[nand.geometry]").unwrap());
     assert!(told(&format!("{dram}{nand}"), None).contains("nothing reads nand."));
-    System::read("s.toml", dram, &[], Given::Nothing).unwrap();
+    System::read("s.toml", dram, &[], RunInput::Nothing).unwrap();
 }
 /// Quantities at both ends and beyond them, by the unit that the value has.
 fn extremes(value: &str) -> &'static [&'static str] {
@@ -238,7 +238,7 @@ fn no_quantity_at_its_ends_is_a_panic() {
                 tried += 1;
                 let set = vec![(format!("{section}.{key}"), (*extreme).to_owned())];
                 let result = std::panic::catch_unwind(|| {
-                    System::read("s.toml", &text, &set, Given::Nothing).ok().map(|system| system.run(1).is_ok())
+                    System::read("s.toml", &text, &set, RunInput::Nothing).ok().map(|system| system.run(1).is_ok())
                 });
                 match result {
                     Ok(done) => ran += u32::from(done == Some(true)),
@@ -263,7 +263,7 @@ fn traces_that_do_not_fit_are_told() {
     };
     let good = read("0 0 0 16 1\n5000 0 16 16 0\n900000 0 64 33 1\n");
     for arrivals in ["trace", "closed"] {
-        let report = System::read("s.toml", &of_trace(arrivals), &[], Given::Trace(&good)).unwrap().run(1).unwrap();
+        let report = System::read("s.toml", &of_trace(arrivals), &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
         assert_eq!(report.counted().requests, 3);
     }
     assert!(told(&right(), Some(&good)).contains("write \"trace\""));
@@ -279,7 +279,7 @@ fn traces_that_do_not_fit_are_told() {
         flash_text().replace("pattern = \"sequential\"", "pattern = \"trace\"").replace("warm_up = 100", "warm_up = 0");
     let timed = text.replace("arrivals = \"closed\"", "arrivals = \"trace\"");
     for text in [&text, &timed] {
-        let report = System::read("s.toml", text, &[], Given::Trace(&good)).unwrap().run(1).unwrap();
+        let report = System::read("s.toml", text, &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
         assert_eq!(report.counted().requests, 3);
     }
     let other = told(&timed.replace("[flash]", "[requests.other]\nkey = 1\n[flash]"), Some(&good));
@@ -306,7 +306,7 @@ fn traces_that_do_not_fit_memory_are_told() {
     let of = |system: usize, arrivals: &str, warm_up: u64, trace: &Trace| {
         let set = [("pattern", "trace"), ("arrivals", arrivals), ("warm_up", &warm_up.to_string())];
         let set = set.map(|(key, value)| (format!("requests.{key}"), value.to_owned()));
-        System::read("s.toml", MEMORY[system], &set, Given::Trace(trace)).map_err(|error| error.to_string())
+        System::read("s.toml", MEMORY[system], &set, RunInput::Trace(trace)).map_err(|error| error.to_string())
     };
     let good = read("0 0 0\n10 1 4096\n20 0 64\n");
     for (system, text) in MEMORY.into_iter().enumerate() {
@@ -343,7 +343,7 @@ fn traces_that_do_not_fit_cores_are_told() {
     };
     let good = of(&(0..20u64).map(|number| (Some(number), 4096 * number)).collect::<Vec<_>>());
     let text = traced_text("wait", 1);
-    System::read("s.toml", &text, &[], Given::Trace(&good)).unwrap().run(1).unwrap();
+    System::read("s.toml", &text, &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
     assert!(told(&text, None).contains("give the trace's file with --trace"));
     assert!(told(&cores_text(), Some(&good)).contains("write \"traced\""));
     for (key, wrong, part) in [

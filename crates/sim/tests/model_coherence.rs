@@ -28,7 +28,7 @@ fn is(what: &str, ours: Time, theory: Time) -> Result<(), String> {
     if ours == theory { Ok(()) } else { Err(format!("{what}: {ours} and not {theory}")) }
 }
 
-/// Sixteen tiles in four rows, and what the parts of a way take.
+/// Sixteen tiles in four rows, and what the parts of a path take.
 struct Sixteen {
     chip: Chip,
     l1: Time,
@@ -49,11 +49,11 @@ impl Sixteen {
     }
     /// From a core's access until the home of a block knows its holders.
     fn asks(&self, core: u32, block: u64) -> Time {
-        self.l1 + self.chip.way(core, self.chip.home(block)) + self.lookup
+        self.l1 + self.chip.path_time(core, self.chip.home(block)) + self.lookup
     }
     /// From then until another core's answer is at the core.
     fn answers(&self, core: u32, block: u64, other: u32) -> Time {
-        self.chip.way(self.chip.home(block), other) + self.l1 + self.chip.way(other, core)
+        self.chip.path_time(self.chip.home(block), other) + self.l1 + self.chip.path_time(other, core)
     }
 }
 
@@ -119,7 +119,7 @@ fn one_link(planted: Planted) -> Result<(), String> {
     }
     let at = Time::us(10);
     let came = [1, other].map(|block| access(&mut all.chip, core, block, false, at));
-    let alone = all.asks(core, 1) + all.llc + all.chip.way(home, core);
+    let alone = all.asks(core, 1) + all.llc + all.chip.path_time(home, core);
     is("the first block", came[0] - at, alone)?;
     // 72 bytes over links of 16 bytes a cycle.
     is("the second block", came[1] - came[0], parts(&[]).cycle * 5)
@@ -144,14 +144,14 @@ fn planted_bugs_are_found() {
 #[test]
 fn links_are_busy_with_what_crosses_them() {
     let mut all = Sixteen::with("16B", Planted::None);
-    let (cycle, span, hop) = (parts(&[]).cycle, Time::us(1), all.chip.way(0, 1));
+    let (cycle, span, hop) = (parts(&[]).cycle, Time::us(1), all.chip.path_time(0, 1));
     for block in 0..32 {
         all.chip.clear();
         access(&mut all.chip, 2, block, false, Time::us(10 * block));
         access(&mut all.chip, 13, block, false, Time::us(10 * block + 1));
         assert_eq!(all.chip.links_wait_ns(), Some(0.0));
         let home = all.chip.home(block);
-        let hops = |from, to| all.chip.way(from, to).0 / hop.0;
+        let hops = |from, to| all.chip.path_time(from, to).0 / hop.0;
         // Three messages of an address, and 72 bytes over links of 16 bytes. 48 links.
         let cycles = hops(2, home) + hops(13, home) + hops(home, 2) + 5 * hops(2, 13);
         let busy = (cycle * cycles).as_s() / (48.0 * span.as_s());
@@ -174,7 +174,7 @@ fn reading_what_others_read_asks_no_one() {
     at = second;
     for core in [3, 6, 15] {
         let has = access(&mut all.chip, core, block, false, at);
-        let way = all.chip.way(all.chip.home(block), core);
+        let way = all.chip.path_time(all.chip.home(block), core);
         is("from the LLC", has - at, all.asks(core, block) + all.llc + way).unwrap();
         at = has;
     }
@@ -203,7 +203,7 @@ fn a_holder_forwards_what_it_has_and_not_before() {
         (0..5).for_each(|turn| _ = access(&mut all.chip, 0, block + turn * 256, false, at));
         let at = at + Time::us(5);
         let first = access(&mut all.chip, 0, block, false, at);
-        let way = all.chip.way(all.chip.home(block), 0);
+        let way = all.chip.path_time(all.chip.home(block), 0);
         is("of the LLC", first - at, all.asks(0, block) + all.llc + way).unwrap();
         let begins = first.max(at + all.asks(1, block));
         late += u32::from(begins == first);
@@ -220,7 +220,7 @@ fn what_the_llc_has_not_yet_comes_no_earlier() {
     let block = 40;
     let first = access(&mut all.chip, 0, block, false, Time::ZERO);
     (1..5).for_each(|turn| _ = access(&mut all.chip, 0, block + turn * 256, false, Time::ZERO));
-    let back = all.chip.way(all.chip.home(block), 7);
+    let back = all.chip.path_time(all.chip.home(block), 7);
     is("DRAM", access(&mut all.chip, 7, block, false, Time::ns(1)), first + back).unwrap();
     // What an owner has written comes from the LLC once it is there.
     let (block, owner, at) = (41, 2, Time::us(1));
@@ -229,7 +229,7 @@ fn what_the_llc_has_not_yet_comes_no_earlier() {
     let home = all.chip.home(block);
     let written = wrote + all.asks(8, block) + all.answers(home, block, owner);
     let third = access(&mut all.chip, 9, block, false, wrote);
-    let theory = written.max(wrote + all.asks(9, block) + all.llc) + all.chip.way(home, 9);
+    let theory = written.max(wrote + all.asks(9, block) + all.llc) + all.chip.path_time(home, 9);
     is("written", third, theory).unwrap();
     all.chip.check();
 }
@@ -239,7 +239,7 @@ fn a_block_on_its_way_is_late_for_its_own_core() {
     let (core, block, next) = (3, 21, 22);
     let alone = |block: u64, chip: &Chip| {
         let home = chip.home(block);
-        all.l1 + chip.way(core, home) + all.lookup + all.llc + DRAM
+        all.l1 + chip.path_time(core, home) + all.lookup + all.llc + DRAM
     };
     let (first, then) = (alone(block, &all.chip), alone(next, &all.chip));
     is("first", access(&mut all.chip, core, block, false, Time::ZERO), first).unwrap();
@@ -280,13 +280,14 @@ fn what_the_llc_drops_stays_in_the_l1() {
     }
     let at = Time::us(1);
     let home = chip.home(0);
-    let way = chip.way(2, home);
+    let way = chip.path_time(2, home);
     let looked_up = l1 + way + parts.cycle * 2;
     chip.clear();
     is("DRAM", access(&mut chip, 2, 0, true, at) - at, looked_up + parts.cycle * 6 + DRAM).unwrap();
     assert_eq!(chip.counted().invalidations, 2);
     // The last acknowledgement, and what DRAM takes after that.
-    let holders = [0, 1].map(|other| chip.way(home, other) + l1 + chip.way(other, 2)).into_iter().max().unwrap();
+    let holders =
+        [0, 1].map(|other| chip.path_time(home, other) + l1 + chip.path_time(other, 2)).into_iter().max().unwrap();
     stages_are(&chip, [way, parts.cycle * 2, Time::ZERO, holders, parts.cycle * 6 + DRAM - holders]);
     chip.check();
 }
@@ -314,7 +315,7 @@ fn the_faster_of_two_that_asked_dram_gives_the_block() {
     assert_eq!((first, all.chip.stages()), (now + DRAM, None));
     let second = all.chip.comes(15, block, true, now, now + Time::ns(1));
     is("second", second, first + all.answers(15, block, 0)).unwrap();
-    let way = all.chip.way(15, all.chip.home(block));
+    let way = all.chip.path_time(15, all.chip.home(block));
     let rest = now - (all.l1 + way + all.lookup);
     stages_are(&all.chip, [way, all.lookup, first - now, second - first, rest]);
     all.chip.check();

@@ -5,7 +5,7 @@
 
 use fulgurite_policy::{AnyReplacement, ReplacementPolicy};
 use fulgurite_sim::paging::{PagingReport, PagingSystem};
-use fulgurite_sim::system::{Document, Given};
+use fulgurite_sim::system::{Document, RunInput};
 use fulgurite_sim::{Planted, System};
 
 use crate::common::NAND;
@@ -381,7 +381,7 @@ fn kept(name: &str) -> PagingReport {
 fn kept_with(name: &str, set: &[(&str, &str)]) -> PagingReport {
     let file = format!("{}/../../systems/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let set: Vec<(String, String)> = set.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    let system = System::read(&file, &std::fs::read_to_string(&file).unwrap(), &set, Given::Nothing).unwrap();
+    let system = System::read(&file, &std::fs::read_to_string(&file).unwrap(), &set, RunInput::Nothing).unwrap();
     match system.run(1).unwrap().found {
         fulgurite_sim::system::Found::Paging(report) => *report,
         other => panic!("{name}: {other:?}"),
@@ -513,7 +513,8 @@ fn what_cannot_be_is_told_with_its_line() {
         (&runtime, "kind = \"runtime\"", "kind = \"run\"", "write one of flat, controller, system, runtime"),
     ] {
         assert!(text.contains(key), "{key}");
-        let told = System::read("s.toml", &text.replacen(key, wrong, 1), &[], Given::Nothing).unwrap_err().to_string();
+        let told =
+            System::read("s.toml", &text.replacen(key, wrong, 1), &[], RunInput::Nothing).unwrap_err().to_string();
         assert!(told.starts_with("s.toml:") && told.contains(part), "{wrong}: {told}");
     }
 }

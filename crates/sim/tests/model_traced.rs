@@ -3,14 +3,14 @@
 //! addresses and on more cores; and a recording that is written as a trace.
 
 use fulgurite_sim::cores::{CoresReport, Front};
-use fulgurite_sim::system::{Found, Given, System};
+use fulgurite_sim::system::{Found, RunInput, System};
 use fulgurite_sim::trace::{Format, Record, Trace, TraceError};
 use fulgurite_sim::{Recording, RunError, Time};
 
 use crate::common::{cores, traced_text};
 
 fn run(text: &str, trace: &Trace) -> CoresReport {
-    let system = System::read("s.toml", text, &[], Given::Trace(trace)).unwrap();
+    let system = System::read("s.toml", text, &[], RunInput::Trace(trace)).unwrap();
     assert_eq!(system.record(1).unwrap_err(), RunError::NoJobs);
     match system.run(1).unwrap().found {
         Found::Cores(report) => *report,
@@ -86,9 +86,9 @@ fn threads_take_jobs_as_they_come() {
     assert!(report.misses > 0 && report.law.deviation < 1e-9, "{report:?}");
     // Threads of both cores wait at once.
     assert!(report.law.mean_present > 8.0, "{:?}", report.law);
-    let system = System::read("s.toml", &text, &[], Given::Trace(&accesses(&pages))).unwrap();
+    let system = System::read("s.toml", &text, &[], RunInput::Trace(&accesses(&pages))).unwrap();
     assert_eq!(json(&report), json(&run(&text, &accesses(&pages))));
-    let other = System::read("s.toml", &text, &[], Given::Trace(&accesses(&pages[1..]))).unwrap();
+    let other = System::read("s.toml", &text, &[], RunInput::Trace(&accesses(&pages[1..]))).unwrap();
     assert_ne!(system.hash(), other.hash());
 }
 #[test]
@@ -146,7 +146,7 @@ fn threads_compute_what_is_stated_counted_or_timed() {
     near("timed", job_ns(&run(&text("\"trace\""), &timed)), 3001.0 / 3.0, 1e-5);
     // Another distance of instructions is another run.
     let text = text("\"trace\"");
-    let hash = |trace: &Trace| System::read("s.toml", &text, &[], Given::Trace(trace)).unwrap().hash().to_owned();
+    let hash = |trace: &Trace| System::read("s.toml", &text, &[], RunInput::Trace(trace)).unwrap().hash().to_owned();
     let farther = same_block(Format::Champsim, 10, |number| 3002 * (number + 1), |_| None);
     assert_ne!(hash(&counted), hash(&farther));
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use crate::values::Output;
 use fulgurite_harness::checks::writable;
 use fulgurite_sim::cores::Recording;
-use fulgurite_sim::system::{Given, System, SystemError};
+use fulgurite_sim::system::{RunInput, System, SystemError};
 use fulgurite_sim::trace::{Format, Trace};
 use fulgurite_sim::{Report, Time};
 use fulgurite_term::bad_input::{BadInput, OrBadInput, bad_input};
@@ -110,11 +110,11 @@ pub(super) enum Input {
 
 impl Input {
     /// As a system takes it.
-    pub fn given(&self) -> Given<'_> {
+    pub fn given(&self) -> RunInput<'_> {
         match self {
-            Input::Nothing => Given::Nothing,
-            Input::Trace(trace) => Given::Trace(trace),
-            Input::Recording(recording) => Given::Recording(recording),
+            Input::Nothing => RunInput::Nothing,
+            Input::Trace(trace) => RunInput::Trace(trace),
+            Input::Recording(recording) => RunInput::Recording(recording),
         }
     }
 }

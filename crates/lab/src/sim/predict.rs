@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::values::{self, Output, WorkloadName, non_zero_duration, output, workloads};
 use fulgurite_format::format_duration;
-use fulgurite_sim::system::{Document, Found, Given, System, SystemError};
+use fulgurite_sim::system::{Document, Found, RunInput, System, SystemError};
 use fulgurite_term::bad_input::{BadInput, OrBadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::machine::Machine;
@@ -326,7 +326,7 @@ fn read(path: &Path, set: &[(String, String)]) -> Result<File> {
     let (name, text) = (path.display().to_string(), text(path)?);
     let told = |error: SystemError| error.to_string();
     // The text is read as it is, so that an error names its own line.
-    System::read(&name, &text, set, Given::Nothing).or_bad_input(told)?;
+    System::read(&name, &text, set, RunInput::Nothing).or_bad_input(told)?;
     let document = Document::read(&name, &text, set).or_bad_input(told)?;
     let workers = document.text("model").or_bad_input(told)? == "workers";
     if !workers {
@@ -364,7 +364,7 @@ fn system(args: &PredictArgs, file: &File, case: &Case) -> Result<System> {
     }
     let set = set.into_iter().map(|(key, value)| (key.to_owned(), value));
     let set: Vec<(String, String)> = set.chain(args.set.iter().cloned()).collect();
-    System::read(&file.name, &file.text, &set, Given::Nothing).or_bad_input(|error| error.to_string())
+    System::read(&file.name, &file.text, &set, RunInput::Nothing).or_bad_input(|error| error.to_string())
 }
 
 fn of_args(args: &PredictArgs, files: &[File]) -> Vec<Case> {

@@ -5,7 +5,7 @@
 use fulgurite_nand::{Cell, Ecc, Energy as NandEnergy, Geometry, GeometryError, Parts, Profile, Queues, Timing, Wear};
 use fulgurite_policy::ReplacementPolicy;
 use fulgurite_sim::energy::DramEnergy;
-use fulgurite_sim::paging::{DeviceKind, Energy, PagingReport, PagingSystem, Program, Way};
+use fulgurite_sim::paging::{Backend, DeviceKind, Energy, PagingReport, PagingSystem, Program};
 use fulgurite_sim::{Planted, RunError, Time};
 
 /// Pages of the evict buffer of each controller.
@@ -32,7 +32,7 @@ pub const PLAIN: Program = Program {
 };
 
 /// A program on one core, over memory of one kind. A check says what is different.
-pub fn base(program: Program, way: Way) -> PagingSystem {
+pub fn base(program: Program, backend: Backend) -> PagingSystem {
     PagingSystem {
         program,
         cores: 1,
@@ -42,7 +42,7 @@ pub fn base(program: Program, way: Way) -> PagingSystem {
         replacement: ReplacementPolicy::Lru,
         controllers: 1,
         buffer: BUFFER,
-        way,
+        backend,
         device: None,
         energy: Energy { dram: DramEnergy::default(), controller_w: 0.0, request_j: 0.0, idle_w: 0.0, busy_w: None },
         explain: false,

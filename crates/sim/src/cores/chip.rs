@@ -33,7 +33,7 @@
 //! times. What an L1 finds for itself is not put in order with other cores until its core next asks
 //! a home.
 
-use super::directory::{Directory, Place};
+use super::directory::{Directory, EntryIndex};
 use super::mesh::Mesh;
 use super::sram::Sram;
 use super::system::CoreParts;
@@ -115,7 +115,7 @@ pub struct Chip {
     directory: Directory,
     counted: Coherence,
     stages: Stages<5>,
-    /// What the way to the home took of each core's last access that went there.
+    /// What the path to the home took of each core's last access that went there.
     went: Vec<Time>,
     /// What each core waits for, if it has left the chip.
     left: Vec<Option<Left>>,
@@ -159,8 +159,8 @@ impl Chip {
         self.mesh.sends(corner, core, MESSAGE, at)
     }
     /// The time from one tile to another of a message that waits for no link.
-    pub fn way(&self, a: u32, b: u32) -> Time {
-        self.mesh.way(a, b)
+    pub fn path_time(&self, a: u32, b: u32) -> Time {
+        self.mesh.path_time(a, b)
     }
     /// The share of their time that links are busy, of so long since the counts were cleared. What
     /// L1s drop counts as if all of it were written. None: there is one tile.
@@ -198,20 +198,20 @@ impl Chip {
     /// The home of a block has finished its lookup at `at`. None: other cores have to act, and
     /// [`Chip::asks`] asks them.
     pub fn answers(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Option<Asked> {
-        let place = self.directory.find(block);
-        match self.concerned(place, core, writes) {
+        let entry = self.directory.find(block);
+        match self.concerned(entry, core, writes) {
             Some(_) => None,
-            None => Some(self.serves(core, block, place, writes, at)),
+            None => Some(self.serves(core, block, entry, writes, at)),
         }
     }
     /// The place of a block, if other cores have to act before a core may have it.
-    fn concerned(&self, place: Option<Place>, core: u32, writes: bool) -> Option<Place> {
-        place.filter(|place| self.directory.concerns_others(*place, core, writes))
+    fn concerned(&self, entry: Option<EntryIndex>, core: u32, writes: bool) -> Option<EntryIndex> {
+        entry.filter(|entry| self.directory.concerns_others(*entry, core, writes))
     }
     /// The home of a block has finished its lookup at `at`, and asks no other core.
-    fn serves(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, at: Time) -> Asked {
+    fn serves(&mut self, core: u32, block: u64, entry: Option<EntryIndex>, writes: bool, at: Time) -> Asked {
         let home = self.home(block);
-        let has = if place.is_some_and(|place| self.directory.holds(place, core)) {
+        let has = if entry.is_some_and(|entry| self.directory.holds(entry, core)) {
             self.mesh.sends(home, core, MESSAGE, at)
         } else if let Some(there) = self.llc.find(block).copied() {
             self.mesh.sends(home, core, DATA, there.max(at + self.llc_time))
@@ -219,11 +219,11 @@ impl Chip {
             self.left[core as usize] = Some(Left { home: at, acted: None });
             return Asked::Leaves { at: at + self.llc_time, acknowledged: Time::ZERO };
         };
-        Asked::Has(self.fill(core, block, place, writes, has))
+        Asked::Has(self.fill(core, block, entry, writes, has))
     }
     /// A core has a block from `has` on. Returns when it has it: a block that it shares may be on
     /// its way to it already.
-    fn fill(&mut self, core: u32, block: u64, place: Option<Place>, writes: bool, has: Time) -> Time {
+    fn fill(&mut self, core: u32, block: u64, entry: Option<EntryIndex>, writes: bool, has: Time) -> Time {
         let l1 = &mut self.l1s[core as usize];
         let has = match l1.find(block) {
             Some(comes) => {
@@ -238,21 +238,21 @@ impl Chip {
                 has
             }
         };
-        self.directory.add(place, core, block, writes, has);
+        self.directory.add(entry, core, block, writes, has);
         has
     }
 
     /// The home of a block has finished its lookup at `now`. It asks the cores that have it, or the
     /// LLC.
     pub fn asks(&mut self, core: u32, block: u64, writes: bool, now: Time) -> Asked {
-        let place = self.directory.find(block);
-        let Some(concerned) = self.concerned(place, core, writes) else {
-            return self.serves(core, block, place, writes, now);
+        let entry = self.directory.find(block);
+        let Some(concerned) = self.concerned(entry, core, writes) else {
+            return self.serves(core, block, entry, writes, now);
         };
         let Acted { begins, answered, has } = self.others_act(core, block, concerned, writes, now);
         match has {
             Some(has) => {
-                let has = self.fill(core, block, place, writes, has);
+                let has = self.fill(core, block, entry, writes, has);
                 self.record(core, has, [begins - now, has - begins, Time::ZERO]);
                 Asked::Has(has)
             }
@@ -268,10 +268,10 @@ impl Chip {
     }
     /// Other cores have to act, and are asked at `now`. Where the core gets no block by that, the
     /// entry may have no holder.
-    fn others_act(&mut self, core: u32, block: u64, place: Place, writes: bool, now: Time) -> Acted {
+    fn others_act(&mut self, core: u32, block: u64, entry: EntryIndex, writes: bool, now: Time) -> Acted {
         let home = self.home(block);
-        let begins = now.max(self.directory.ready(place));
-        let owner = self.directory.owner(place, core);
+        let begins = now.max(self.directory.ready(entry));
+        let owner = self.directory.owner(entry, core);
         let Chip { mesh, directory, l1_time, planted, .. } = &mut *self;
         // When a holder has been notified, and has finished its lookup.
         let told = |mesh: &mut Mesh, other: u32| mesh.sends(home, other, MESSAGE, begins) + *l1_time;
@@ -286,14 +286,14 @@ impl Chip {
                     let looked = told(mesh, other);
                     mesh.sends(other, core, MESSAGE, looked)
                 };
-                let last = directory.others(place, core).map(acknowledged).max().unwrap_or(begins);
+                let last = directory.others(entry, core).map(acknowledged).max().unwrap_or(begins);
                 (if *planted == Planted::FreeAcknowledgement { begins } else { last }, begins)
             }
         };
         self.counted.forwards += u64::from(owner.is_some());
         if writes {
-            self.invalidate(core, block, place);
-        } else if self.directory.share(place)
+            self.invalidate(core, block, entry);
+        } else if self.directory.share(entry)
             && let Some(owner) = owner
         {
             let written = self.mesh.sends(owner, home, DATA, looked);
@@ -302,7 +302,7 @@ impl Chip {
                 None => _ = self.llc.put(block, written),
             }
         }
-        let there = self.directory.holds(place, core);
+        let there = self.directory.holds(entry, core);
         let has = match owner {
             Some(_) => Some(answered),
             None if there => Some(answered.max(self.mesh.sends(home, core, MESSAGE, begins))),
@@ -314,9 +314,9 @@ impl Chip {
         Acted { begins, answered, has }
     }
     /// All other cores drop a block.
-    fn invalidate(&mut self, core: u32, block: u64, place: Place) {
+    fn invalidate(&mut self, core: u32, block: u64, entry: EntryIndex) {
         let Chip { directory, l1s, counted, planted, .. } = self;
-        directory.take_from_others(place, core, |other| {
+        directory.take_from_others(entry, core, |other| {
             counted.invalidations += 1;
             if *planted != Planted::ForgottenInvalidation {
                 l1s[other as usize].remove(block);
@@ -330,13 +330,13 @@ impl Chip {
         if self.llc.find(block).is_none() {
             self.llc.put(block, at);
         }
-        let place = self.directory.find(block);
-        let again = self.concerned(place, core, writes).map(|concerned| {
+        let entry = self.directory.find(block);
+        let again = self.concerned(entry, core, writes).map(|concerned| {
             // They give it, or the LLC does.
             let Acted { begins, answered, has } = self.others_act(core, block, concerned, writes, now);
             (begins, has.unwrap_or(answered))
         });
-        let has = self.fill(core, block, place, writes, again.map_or(at, |(_, then)| then.max(at)));
+        let has = self.fill(core, block, entry, writes, again.map_or(at, |(_, then)| then.max(at)));
         let Some(Left { home, acted }) = left else { return has };
         if acted.is_some() || again.is_some() {
             // What others did at first counts until DRAM was asked, if they have to act again.

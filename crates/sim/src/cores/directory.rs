@@ -38,7 +38,7 @@ struct Entry {
 
 /// Where a block's entry is, as long as a core has it. Entries do not move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(usize);
+pub struct EntryIndex(usize);
 
 /// The holders of all blocks in L1s.
 #[derive(Clone, Debug)]
@@ -69,12 +69,12 @@ impl Directory {
         (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - self.heads.len().trailing_zeros())) as usize
     }
     /// The place of a block. None: no core has it.
-    pub fn find(&self, block: u64) -> Option<Place> {
+    pub fn find(&self, block: u64) -> Option<EntryIndex> {
         let mut at = self.heads[self.head(block)];
         while at != NONE {
             let entry = &self.entries[at as usize];
             if entry.block == block {
-                return Some(Place(at as usize));
+                return Some(EntryIndex(at as usize));
             }
             at = entry.next;
         }
@@ -96,7 +96,7 @@ impl Directory {
     /// Whether a core has a block for itself, so that it may write it. The block is written then.
     pub fn write(&mut self, core: u32, block: u64) -> bool {
         match self.find(block) {
-            Some(Place(at)) if self.entries[at].alone && self.has(at, core) => {
+            Some(EntryIndex(at)) if self.entries[at].alone && self.has(at, core) => {
                 self.entries[at].written = true;
                 true
             }
@@ -104,33 +104,33 @@ impl Directory {
         }
     }
     /// Whether a core has a block.
-    pub fn holds(&self, Place(at): Place, core: u32) -> bool {
+    pub fn holds(&self, EntryIndex(at): EntryIndex, core: u32) -> bool {
         self.has(at, core)
     }
     /// Whether other cores have to act before a core may read or write a block.
-    pub fn concerns_others(&self, Place(at): Place, core: u32, writes: bool) -> bool {
+    pub fn concerns_others(&self, EntryIndex(at): EntryIndex, core: u32, writes: bool) -> bool {
         let others = self.count(at) - u32::from(self.has(at, core));
         others > 0 && (writes || self.entries[at].alone)
     }
     /// The other core that has a block for itself.
-    pub fn owner(&self, place: Place, core: u32) -> Option<u32> {
-        if self.entries[place.0].alone { self.others(place, core).next() } else { None }
+    pub fn owner(&self, entry: EntryIndex, core: u32) -> Option<u32> {
+        if self.entries[entry.0].alone { self.others(entry, core).next() } else { None }
     }
     /// The other cores that have a block, in their order.
-    pub fn others(&self, Place(at): Place, core: u32) -> impl Iterator<Item = u32> + '_ {
+    pub fn others(&self, EntryIndex(at): EntryIndex, core: u32) -> impl Iterator<Item = u32> + '_ {
         let words = self.words(at).iter().enumerate();
         let all = words.flat_map(|(word, bits)| Bits(*bits).map(move |at| word as u32 * 64 + at));
         all.filter(move |other| *other != core)
     }
     /// When the last core that got a block has it.
-    pub fn ready(&self, Place(at): Place) -> Time {
+    pub fn ready(&self, EntryIndex(at): EntryIndex) -> Time {
         self.entries[at].ready
     }
 
     /// A core has a block from `ready` on, which has a place if another one has it. It has it for
     /// itself if no other core has it, as it must be where the core writes.
-    pub fn add(&mut self, place: Option<Place>, core: u32, block: u64, writes: bool, ready: Time) {
-        let Place(at) = place.unwrap_or_else(|| self.insert(block));
+    pub fn add(&mut self, entry: Option<EntryIndex>, core: u32, block: u64, writes: bool, ready: Time) {
+        let EntryIndex(at) = entry.unwrap_or_else(|| self.insert(block));
         *self.word(at, core) |= bit(core);
         let alone = self.count(at) == 1;
         assert!(alone || !writes, "a core writes a block that others have");
@@ -140,20 +140,20 @@ impl Directory {
         entry.ready = entry.ready.max(ready);
     }
     /// A block is for no core alone any more. Returns whether it was written.
-    pub fn share(&mut self, Place(at): Place) -> bool {
+    pub fn share(&mut self, EntryIndex(at): EntryIndex) -> bool {
         let entry = &mut self.entries[at];
         entry.alone = false;
         std::mem::take(&mut entry.written)
     }
     /// A core does not have a block any more.
     pub fn drop(&mut self, core: u32, block: u64) {
-        let Some(place) = self.find(block) else { return };
-        *self.word(place.0, core) &= !bit(core);
-        self.ends(place);
+        let Some(entry) = self.find(block) else { return };
+        *self.word(entry.0, core) &= !bit(core);
+        self.ends(entry);
     }
     /// No other core has a block any more. Tells each that had it, in their order. Where the core
     /// does not have it either, it has to be added next, or its entry ends ([`Directory::ends`]).
-    pub fn take_from_others(&mut self, Place(at): Place, core: u32, mut tell: impl FnMut(u32)) {
+    pub fn take_from_others(&mut self, EntryIndex(at): EntryIndex, core: u32, mut tell: impl FnMut(u32)) {
         for word in 0..self.words {
             let own = if core as usize / 64 == word { bit(core) } else { 0 };
             let bits = &mut self.holders[at * self.words + word];
@@ -163,12 +163,12 @@ impl Directory {
         }
     }
     /// The entry of a block is removed if no core has it.
-    pub fn ends(&mut self, Place(at): Place) {
+    pub fn ends(&mut self, EntryIndex(at): EntryIndex) {
         if self.words(at).iter().all(|word| *word == 0) {
             self.remove(at);
         }
     }
-    fn insert(&mut self, block: u64) -> Place {
+    fn insert(&mut self, block: u64) -> EntryIndex {
         let head = self.head(block);
         let entry = Entry { block, ready: Time::ZERO, next: self.heads[head], alone: false, written: false };
         let at = match self.free {
@@ -185,7 +185,7 @@ impl Directory {
             }
         };
         self.heads[head] = at as u32;
-        Place(at)
+        EntryIndex(at)
     }
     fn remove(&mut self, at: usize) {
         let Entry { block, next, .. } = self.entries[at];
@@ -212,7 +212,7 @@ impl Directory {
         for (core, l1) in l1s.iter().enumerate() {
             for block in l1.tags() {
                 assert!(
-                    self.find(block).is_some_and(|place| self.holds(place, core as u32)),
+                    self.find(block).is_some_and(|entry| self.holds(entry, core as u32)),
                     "core {core} has block {block}, and the directory does not know"
                 );
                 in_l1s += 1;
@@ -261,21 +261,21 @@ mod tests {
     fn one_writes_or_many_read() {
         let mut directory = Directory::new(130, 8);
         directory.add(None, 3, 7, false, Time::ns(1));
-        let place = directory.find(7).unwrap();
-        assert!(!directory.concerns_others(place, 3, true) && directory.concerns_others(place, 0, false));
-        assert!(directory.write(3, 7) && !directory.write(0, 7) && directory.owner(place, 0) == Some(3));
-        assert!(directory.share(place) && !directory.share(place) && directory.owner(place, 0).is_none());
-        directory.add(Some(place), 129, 7, false, Time::ns(5));
-        directory.add(Some(place), 64, 7, false, Time::ns(2));
-        assert_eq!(directory.others(place, 64).collect::<Vec<u32>>(), [3, 129]);
-        assert_eq!((directory.ready(place), directory.find(7)), (Time::ns(5), Some(place)));
-        assert!(!directory.concerns_others(place, 0, false) && directory.concerns_others(place, 64, true));
+        let entry = directory.find(7).unwrap();
+        assert!(!directory.concerns_others(entry, 3, true) && directory.concerns_others(entry, 0, false));
+        assert!(directory.write(3, 7) && !directory.write(0, 7) && directory.owner(entry, 0) == Some(3));
+        assert!(directory.share(entry) && !directory.share(entry) && directory.owner(entry, 0).is_none());
+        directory.add(Some(entry), 129, 7, false, Time::ns(5));
+        directory.add(Some(entry), 64, 7, false, Time::ns(2));
+        assert_eq!(directory.others(entry, 64).collect::<Vec<u32>>(), [3, 129]);
+        assert_eq!((directory.ready(entry), directory.find(7)), (Time::ns(5), Some(entry)));
+        assert!(!directory.concerns_others(entry, 0, false) && directory.concerns_others(entry, 64, true));
         let mut told = Vec::new();
-        directory.take_from_others(place, 64, |other| told.push(other));
+        directory.take_from_others(entry, 64, |other| told.push(other));
         assert_eq!(told, [3, 129]);
         // It has the block alone, and does not know so.
-        assert!(!directory.write(64, 7) && !directory.concerns_others(place, 64, true));
-        directory.add(Some(place), 64, 7, true, Time::ns(9));
+        assert!(!directory.write(64, 7) && !directory.concerns_others(entry, 64, true));
+        directory.add(Some(entry), 64, 7, true, Time::ns(9));
         assert!(directory.write(64, 7));
         directory.drop(64, 7);
         assert_eq!(directory.find(7), None);
@@ -284,9 +284,9 @@ mod tests {
     fn what_no_core_has_any_more_ends() {
         let mut directory = Directory::new(2, 4);
         directory.add(None, 0, 5, false, Time::ns(1));
-        let place = directory.find(5).unwrap();
-        directory.take_from_others(place, 1, |other| assert_eq!(other, 0));
-        directory.ends(place);
+        let entry = directory.find(5).unwrap();
+        directory.take_from_others(entry, 1, |other| assert_eq!(other, 0));
+        directory.ends(entry);
         assert_eq!(directory.find(5), None);
         directory.check(&[Sram::new(4, 2), Sram::new(4, 2)]);
     }

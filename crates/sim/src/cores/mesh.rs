@@ -96,7 +96,7 @@ impl Mesh {
         at
     }
     /// The time of a message that waits for no link.
-    pub fn way(&self, from: u32, to: u32) -> Time {
+    pub fn path_time(&self, from: u32, to: u32) -> Time {
         let row = self.row;
         self.hop * u64::from((from % row).abs_diff(to % row) + (from / row).abs_diff(to / row))
     }
@@ -167,7 +167,7 @@ mod tests {
             let mut mesh = mesh(tiles, row);
             for (from, to) in (0..tiles).flat_map(|from| (0..tiles).map(move |to| (from, to))) {
                 let sent = Time::us(u64::from(from * tiles + to));
-                let way = mesh.way(from, to);
+                let way = mesh.path_time(from, to);
                 assert_eq!(mesh.sends(from, to, 72, sent), sent + way, "{from} to {to} of {tiles}");
             }
             mesh.check();

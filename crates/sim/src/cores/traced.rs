@@ -183,14 +183,14 @@ impl Traced {
         }
     }
     /// The beginning of a job, from 0 on. None: there are fewer.
-    fn job(&self, number: u64) -> Option<Place> {
+    fn job(&self, number: u64) -> Option<Position> {
         let access = usize::try_from(number).ok()?.checked_mul(self.of_job)?;
         let instructions = self.accesses.get(access)?.instructions;
         let end = (access + self.of_job).min(self.accesses.len());
-        Some(Place { access, end, instructions, block: 0 })
+        Some(Position { access, end, instructions, block: 0 })
     }
     /// The next step of a job.
-    fn step(&self, at: &mut Place) -> Step {
+    fn step(&self, at: &mut Position) -> Step {
         if at.access == at.end {
             return Step::End;
         }
@@ -236,7 +236,7 @@ fn before(document: &Document, trace: &Trace, per_ps: f64) -> Result<Before, Sys
 
 /// Where in a job a thread is.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     access: usize,
     /// The first access of the next job.
     end: usize,
@@ -251,7 +251,7 @@ struct Place {
 pub struct Tracer {
     traced: Arc<Traced>,
     taken: Rc<Cell<u64>>,
-    at: Option<Place>,
+    at: Option<Position>,
 }
 
 impl Tracer {

@@ -27,7 +27,7 @@ const COMPLETION: usize = 7;
 
 /// What a part of the system does with a command on its way there, and on its way back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum Direction {
     There,
     Back,
 }
@@ -60,11 +60,11 @@ struct Data {
 #[derive(Debug)]
 enum Event {
     /// A processor has submitted a command, or completed it.
-    Processor(u32, Way),
+    Processor(u32, Direction),
     /// The host controller has read it, or written its end.
-    Controller(u32, Way),
+    Controller(u32, Direction),
     /// The firmware has fetched it, or answered it.
-    Firmware(u32, Way),
+    Firmware(u32, Direction),
     /// The link has carried something to the device.
     Down(Down),
     /// And to the host.
@@ -129,9 +129,9 @@ struct Run<'s> {
     /// Transfers that the device may still ask for, and writes that have more to ask for.
     transfers: u32,
     writing: VecDeque<u32>,
-    processors: Servers<(u32, Way)>,
-    controller: Servers<(u32, Way)>,
-    firmware: Servers<(u32, Way)>,
+    processors: Servers<(u32, Direction)>,
+    controller: Servers<(u32, Direction)>,
+    firmware: Servers<(u32, Direction)>,
     down: Servers<Down>,
     up: Servers<Up>,
     tally: Tally<{ STAGES.len() }>,
@@ -152,35 +152,35 @@ impl Run<'_> {
                 continue;
             }
             match self.events.next().expect("each thread has a request under way") {
-                Event::Processor(number, way) => {
-                    if let Some(((number, way), span)) = self.processors.end() {
-                        self.events.after(span, Event::Processor(number, way));
+                Event::Processor(number, direction) => {
+                    if let Some(((number, direction), span)) = self.processors.end() {
+                        self.events.after(span, Event::Processor(number, direction));
                     }
-                    match way {
-                        Way::There => self.rings(number),
-                        Way::Back => self.ends(number),
+                    match direction {
+                        Direction::There => self.rings(number),
+                        Direction::Back => self.ends(number),
                     }
                 }
-                Event::Controller(number, way) => {
-                    if let Some(((number, way), span)) = self.controller.end() {
-                        self.events.after(span, Event::Controller(number, way));
+                Event::Controller(number, direction) => {
+                    if let Some(((number, direction), span)) = self.controller.end() {
+                        self.events.after(span, Event::Controller(number, direction));
                     }
                     self.parts[number].spent.waited(CONTROLLER, self.events.now());
-                    match way {
-                        Way::There => self.sends_down(Down::Command(number)),
-                        Way::Back => self.processes(number, Way::Back),
+                    match direction {
+                        Direction::There => self.sends_down(Down::Command(number)),
+                        Direction::Back => self.processes(number, Direction::Back),
                     }
                 }
-                Event::Firmware(number, way) => {
-                    if let Some(((number, way), span)) = self.firmware.end() {
-                        self.events.after(span, Event::Firmware(number, way));
+                Event::Firmware(number, direction) => {
+                    if let Some(((number, direction), span)) = self.firmware.end() {
+                        self.events.after(span, Event::Firmware(number, direction));
                     }
-                    match way {
-                        Way::There => {
+                    match direction {
+                        Direction::There => {
                             self.wanting.push_back(number);
                             self.gives_room();
                         }
-                        Way::Back => {
+                        Direction::Back => {
                             self.parts[number].spent.waited(DEVICE, self.events.now());
                             self.sends_up(Up::Response(number));
                         }
@@ -193,7 +193,7 @@ impl Run<'_> {
                     match upiu {
                         Down::Command(number) => {
                             self.parts[number].spent.waited(COMMAND, self.events.now());
-                            self.firmware_turns(number, Way::There);
+                            self.firmware_turns(number, Direction::There);
                         }
                         Down::Data(data) => self.received(data),
                     }
@@ -207,7 +207,7 @@ impl Run<'_> {
                         Up::Data(data) => self.delivered(data),
                         Up::Response(number) => {
                             self.parts[number].spent.waited(RESPONSE, self.events.now());
-                            self.controls(number, Way::Back);
+                            self.controls(number, Direction::Back);
                         }
                     }
                 }
@@ -220,10 +220,10 @@ impl Run<'_> {
     fn comes(&mut self, number: u32, step: u8) {
         self.tally.comes(number, step, self.events.now());
     }
-    /// Half of a time, on either way.
-    fn half(of: Time, way: Way) -> Time {
+    /// Half of a time, in either direction.
+    fn half(of: Time, direction: Direction) -> Time {
         let half = Time(of.0 / 2);
-        if way == Way::There { half } else { of - half }
+        if direction == Direction::There { half } else { of - half }
     }
 
     // ---- the host ----
@@ -246,27 +246,27 @@ impl Run<'_> {
             self.slots -= 1;
             self.parts[number].spent.waited(SLOT, self.events.now());
             self.comes(number, 1);
-            self.processes(number, Way::There);
+            self.processes(number, Direction::There);
         }
     }
-    fn processes(&mut self, number: u32, way: Way) {
-        if way == Way::Back {
+    fn processes(&mut self, number: u32, direction: Direction) {
+        if direction == Direction::Back {
             self.comes(number, 7);
         }
-        let span = Self::half(self.system.protocol, way);
-        if let Some(((number, way), span)) = self.processors.begin((number, way), span) {
-            self.events.after(span, Event::Processor(number, way));
+        let span = Self::half(self.system.protocol, direction);
+        if let Some(((number, direction), span)) = self.processors.begin((number, direction), span) {
+            self.events.after(span, Event::Processor(number, direction));
         }
     }
     /// The doorbell: the controller fetches the descriptor and the command.
     fn rings(&mut self, number: u32) {
         self.parts[number].spent.waited(SUBMISSION, self.events.now());
-        self.controls(number, Way::There);
+        self.controls(number, Direction::There);
     }
-    fn controls(&mut self, number: u32, way: Way) {
-        let span = Self::half(self.link.controller, way);
-        if let Some(((number, way), span)) = self.controller.begin((number, way), span) {
-            self.events.after(span, Event::Controller(number, way));
+    fn controls(&mut self, number: u32, direction: Direction) {
+        let span = Self::half(self.link.controller, direction);
+        if let Some(((number, direction), span)) = self.controller.begin((number, direction), span) {
+            self.events.after(span, Event::Controller(number, direction));
         }
     }
     fn ends(&mut self, number: u32) {
@@ -352,16 +352,16 @@ impl Run<'_> {
         part.spent.waited(DATA, self.events.now());
         let waits = self.system.writes && !self.system.cached_writes && part.in_nand > 0;
         if !waits {
-            self.firmware_turns(data.command, Way::Back);
+            self.firmware_turns(data.command, Direction::Back);
         }
     }
 
     // ---- the device ----
 
-    fn firmware_turns(&mut self, number: u32, way: Way) {
-        let span = Self::half(self.system.firmware, way);
-        if let Some(((number, way), span)) = self.firmware.begin((number, way), span) {
-            self.events.after(span, Event::Firmware(number, way));
+    fn firmware_turns(&mut self, number: u32, direction: Direction) {
+        let span = Self::half(self.system.firmware, direction);
+        if let Some(((number, direction), span)) = self.firmware.begin((number, direction), span) {
+            self.events.after(span, Event::Firmware(number, direction));
         }
     }
     /// Gives room in the buffer to commands that have been fetched, in their order.
@@ -443,7 +443,7 @@ impl Run<'_> {
         self.room += bytes;
         if part.in_nand == 0 {
             if !self.system.cached_writes {
-                self.firmware_turns(number, Way::Back);
+                self.firmware_turns(number, Direction::Back);
             } else if part.ended {
                 self.parts.ends(number);
             }

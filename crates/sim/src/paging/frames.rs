@@ -39,7 +39,7 @@ pub struct Victim {
 
 /// Where a subpage is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Residency {
     /// In a frame.
     Resident(u32),
     /// On its way to one.
@@ -75,11 +75,11 @@ impl<R: Replacement> Frames<R> {
             free: (0..frames).rev().collect(),
         }
     }
-    pub fn place(&self, subpage: u32) -> Place {
+    pub fn residency(&self, subpage: u32) -> Residency {
         match self.places[subpage as usize] {
-            NONE => Place::Absent,
-            frame if self.coming[frame as usize] => Place::Coming(frame),
-            frame => Place::Resident(frame),
+            NONE => Residency::Absent,
+            frame if self.coming[frame as usize] => Residency::Coming(frame),
+            frame => Residency::Resident(frame),
         }
     }
     /// A hit.
@@ -172,10 +172,10 @@ mod tests {
             let mut coming = Vec::new();
             for _ in 0..5000 {
                 let subpage = random.below(200) as u32;
-                match frames.place(subpage) {
-                    Place::Resident(frame) => frames.used(frame, random.below(3) == 0),
-                    Place::Coming(_) => {}
-                    Place::Absent => {
+                match frames.residency(subpage) {
+                    Residency::Resident(frame) => frames.used(frame, random.below(3) == 0),
+                    Residency::Coming(_) => {}
+                    Residency::Absent => {
                         let (frame, _) = frames.take(subpage).expect("few wait");
                         frames.pin(frame);
                         coming.push(frame);

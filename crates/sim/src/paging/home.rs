@@ -7,7 +7,7 @@ use fulgurite_policy::{PrefetchPolicy, Prefetcher, Replacement};
 use super::device::{Device, Rated};
 use super::frames::Frames;
 use super::log::Log;
-use super::system::{DeviceKind, PagingSystem, Slots, Way, swap_slots};
+use super::system::{Backend, DeviceKind, PagingSystem, Slots, swap_slots};
 use crate::memory::FlashPages;
 
 pub(super) const NONE: u32 = u32::MAX;
@@ -57,11 +57,11 @@ impl PagingSystem {
     /// Requests of NAND that may be under way at once. A read has a frame. A write may reclaim a
     /// block, and an evict buffer that had room takes what one miss displaces.
     fn depth(&self, parts: u64, pages_per_block: u64) -> usize {
-        let of_a_miss = match self.way {
-            Way::System(costs) => u64::from(costs.cluster) + u64::from(costs.batch),
-            Way::Controller { .. } => 1,
+        let of_a_miss = match self.backend {
+            Backend::System(costs) => u64::from(costs.cluster) + u64::from(costs.batch),
+            Backend::Controller { .. } => 1,
             // A log may clean several segments.
-            Way::Runtime(_) | Way::Flat { .. } => FLASH_DEPTH,
+            Backend::Runtime(_) | Backend::Flat { .. } => FLASH_DEPTH,
         };
         let writes = (u64::from(self.buffer) + of_a_miss) * (2 * pages_per_block + 2);
         ((self.frames() + writes) * parts).min(FLASH_DEPTH) as usize
@@ -82,8 +82,8 @@ impl PagingSystem {
                 Device::Nand(Box::new(flash), parts as u32)
             }
         };
-        let prefetch = match self.way {
-            Way::Controller { prefetch, .. } => prefetch,
+        let prefetch = match self.backend {
+            Backend::Controller { prefetch, .. } => prefetch,
             _ => PrefetchPolicy::Off,
         };
         Some(Home {
@@ -92,12 +92,12 @@ impl PagingSystem {
             waiting: vec![Vec::new(); frames as usize],
             left: vec![0; frames as usize],
             device,
-            log: match self.way {
-                Way::Runtime(costs) => Some(self.new_log(costs)),
+            log: match self.backend {
+                Backend::Runtime(costs) => Some(self.new_log(costs)),
                 _ => None,
             },
-            swap: match self.way {
-                Way::System(costs) if costs.slots == Slots::Swap => Some(SwapMap::new(units)),
+            swap: match self.backend {
+                Backend::System(costs) if costs.slots == Slots::Swap => Some(SwapMap::new(units)),
                 _ => None,
             },
             writing: 0,

@@ -1,10 +1,10 @@
-//! What each way does at a miss, and what devices are asked for.
+//! What each backend does at a miss, and what devices are asked for.
 
 use fulgurite_format::SubpageIndex;
 use fulgurite_policy::Replacement;
 
 use super::device::{CLEANING, SYNC, WRITE};
-use super::frames::Place;
+use super::frames::Residency;
 use super::home::NONE;
 use super::log::{Found, LogIo};
 use super::run::{Event, Run, Thread};
@@ -18,7 +18,7 @@ impl<R: Replacement> Run<'_, R> {
     /// Takes a frame for what is to come. None: it is there, or every frame is in use.
     pub(super) fn takes(&mut self, home: u32, unit: u32, at: Time) -> Option<u32> {
         let of = &mut self.homes[home as usize];
-        if u64::from(unit) >= self.system.units() || of.frames.place(unit) != Place::Absent {
+        if u64::from(unit) >= self.system.units() || of.frames.residency(unit) != Residency::Absent {
             return None;
         }
         let (frame, victim) = of.frames.take(unit)?;

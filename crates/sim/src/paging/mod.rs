@@ -1,16 +1,16 @@
-//! Programs over more memory than DRAM, by each of the ways that the papers compare.
+//! Programs over more memory than DRAM, by each of the backends that the papers compare.
 //!
-//! | way | at an access whose page is not in DRAM |
+//! | backend | at an access whose page is not in DRAM |
 //! |---|---|
-//! | [`Way::Flat`] | there is none: all of it is DRAM, or PCM |
-//! | [`Way::Controller`] | NVMM: the memory's controller reads the page, and the core waits |
-//! | [`Way::System`] | swap, or a file on an SSD: a fault, in its parts, and another thread runs |
-//! | [`Way::Runtime`] | SSDAlloc: a signal, and its runtime reads an object or page from its log |
+//! | [`Backend::Flat`] | there is none: all of it is DRAM, or PCM |
+//! | [`Backend::Controller`] | NVMM: the memory's controller reads the page, and the core waits |
+//! | [`Backend::System`] | swap, or a file on an SSD: a fault in its parts. Another thread runs |
+//! | [`Backend::Runtime`] | SSDAlloc: a signal. Its runtime reads an object or page from its log |
 //!
 //! ```text
-//!   threads -> cores -> frames of DRAM --miss--> software of the way -> device -> waiting thread
-//!                          |victim, written to                            ^
-//!                          +--> evict buffer -----> in place, or a log ---+
+//!   threads -> cores -> frames of DRAM --miss--> software of the backend -> device -> waiting thread
+//!                          |victim, written to                                ^
+//!                          +--> evict buffer -----> in place, or a log -------+
 //! ```
 //!
 //! The frames are this model's own (`frames`): one is evicted when one is needed, as in the
@@ -33,4 +33,4 @@ mod system;
 pub use device::RatedShape;
 pub use energy::{Energy, Power};
 pub use report::PagingReport;
-pub use system::{DeviceKind, PagingSystem, Program, RuntimeCosts, Slots, SystemCosts, Unit, Way};
+pub use system::{Backend, DeviceKind, PagingSystem, Program, RuntimeCosts, Slots, SystemCosts, Unit};

@@ -6,11 +6,11 @@ use fulgurite_policy::{AnyReplacement, Replacement};
 
 use super::device::Device;
 use super::energy::Work;
-use super::frames::Place;
+use super::frames::Residency;
 use super::home::Home;
 use super::log::{Log, LogIo};
 use super::report::PagingReport;
-use super::system::{HOME_BYTES, LINE, PagingSystem, Program, RuntimeCosts, Unit, Way};
+use super::system::{Backend, HOME_BYTES, LINE, PagingSystem, Program, RuntimeCosts, Unit};
 use crate::cores::{Sram, Zipf};
 use crate::events::Events;
 use crate::random::Random;
@@ -141,8 +141,8 @@ impl PagingSystem {
         seed: u64,
         mut policy: impl FnMut(usize) -> R,
     ) -> Result<PagingReport, RunError> {
-        let homes: Option<Vec<Home<R>>> = match self.way {
-            Way::Flat { .. } => Some(Vec::new()),
+        let homes: Option<Vec<Home<R>>> = match self.backend {
+            Backend::Flat { .. } => Some(Vec::new()),
             _ => (0..self.controllers).map(|home| self.home(home, seed, &mut policy)).collect(),
         };
         let objects = self.program.data / self.program.object;
@@ -167,8 +167,8 @@ impl PagingSystem {
                 resumed: Time::ZERO,
             }
         };
-        let mapped = match self.way {
-            Way::Runtime(RuntimeCosts { unit: Unit::Object { buffer }, .. }) => {
+        let mapped = match self.backend {
+            Backend::Runtime(RuntimeCosts { unit: Unit::Object { buffer }, .. }) => {
                 Some(Sram::new(u64::from(buffer), BUFFER_WAYS.min(u64::from(buffer))))
             }
             _ => None,
@@ -243,10 +243,10 @@ impl<R: Replacement> Run<'_, R> {
             if let Some(mapped) = &mut self.mapped {
                 mapped.touch(u64::from(unit));
             }
-            match home.frames.place(unit) {
-                Place::Resident(frame) => home.frames.used(frame, writes),
-                Place::Coming(_) => {}
-                Place::Absent => {
+            match home.frames.residency(unit) {
+                Residency::Resident(frame) => home.frames.used(frame, writes),
+                Residency::Coming(_) => {}
+                Residency::Absent => {
                     let Some((frame, victim)) = home.frames.take(unit) else { continue };
                     home.frames.pin(frame);
                     home.frames.arrived(frame);
@@ -338,10 +338,10 @@ impl<R: Replacement> Run<'_, R> {
         }
         thread.resumed = now;
         let synced = std::mem::take(&mut thread.synced);
-        let cost = match self.system.way {
-            Way::System(costs) => costs.complete + if other { costs.switch } else { Time::ZERO },
-            Way::Runtime(costs) => costs.materialize + if other { costs.switch } else { Time::ZERO },
-            Way::Flat { .. } | Way::Controller { .. } => Time::ZERO,
+        let cost = match self.system.backend {
+            Backend::System(costs) => costs.complete + if other { costs.switch } else { Time::ZERO },
+            Backend::Runtime(costs) => costs.materialize + if other { costs.switch } else { Time::ZERO },
+            Backend::Flat { .. } | Backend::Controller { .. } => Time::ZERO,
         };
         self.sums.software += cost;
         if synced {
@@ -369,23 +369,23 @@ impl<R: Replacement> Run<'_, R> {
         let number = self.running(core);
         let Thread { home, unit, writes, .. } = self.threads[number as usize];
         let bytes = self.system.program.object.max(LINE);
-        let (before, joining) = match self.system.way {
-            Way::Flat { read, write } => {
+        let (before, joining) = match self.system.backend {
+            Backend::Flat { read, write } => {
                 self.sums.moved += bytes;
                 self.schedule(now + if writes { write } else { read }, Event::Done(core));
                 return;
             }
-            Way::Controller { lookup, .. } => (lookup, lookup),
-            Way::System(costs) => (Time::ZERO, costs.fault),
-            Way::Runtime(costs) => (Time::ZERO, costs.signal + self.system.table(costs)),
+            Backend::Controller { lookup, .. } => (lookup, lookup),
+            Backend::System(costs) => (Time::ZERO, costs.fault),
+            Backend::Runtime(costs) => (Time::ZERO, costs.signal + self.system.table(costs)),
         };
         let of = &mut self.homes[home as usize];
-        match of.frames.place(unit) {
-            Place::Resident(frame) => {
+        match of.frames.residency(unit) {
+            Residency::Resident(frame) => {
                 of.frames.used(frame, writes);
                 self.sums.moved += bytes;
                 let mut software = before;
-                if let (Some(mapped), Way::Runtime(costs)) = (&mut self.mapped, self.system.way)
+                if let (Some(mapped), Backend::Runtime(costs)) = (&mut self.mapped, self.system.backend)
                     && !mapped.touch(u64::from(unit))
                 {
                     self.sums.remapped += 1;
@@ -395,29 +395,29 @@ impl<R: Replacement> Run<'_, R> {
                 self.use_read_ahead(home, frame, unit);
                 self.schedule(now + software + self.system.access, Event::Done(core));
             }
-            Place::Coming(frame) => {
+            Residency::Coming(frame) => {
                 self.sums.joined += 1;
                 self.use_read_ahead(home, frame, unit);
                 self.spend(joining);
                 self.waits(core, frame, now + joining);
             }
-            Place::Absent if of.writing >= self.system.buffer() => {
+            Residency::Absent if of.writing >= self.system.buffer() => {
                 self.sums.throttled += 1;
                 of.throttled.push_back(core);
             }
-            Place::Absent => {
+            Residency::Absent => {
                 self.sums.missed += 1;
-                match self.system.way {
-                    Way::System(costs) => self.faults(core, costs),
-                    Way::Runtime(costs) => self.signalled(core, costs),
-                    Way::Flat { .. } | Way::Controller { .. } => self.controller_misses(core, before),
+                match self.system.backend {
+                    Backend::System(costs) => self.faults(core, costs),
+                    Backend::Runtime(costs) => self.signalled(core, costs),
+                    Backend::Flat { .. } | Backend::Controller { .. } => self.controller_misses(core, before),
                 }
             }
         }
     }
     /// CPU time of software. A controller's is no core's.
     pub(super) fn spend(&mut self, time: Time) {
-        if !matches!(self.system.way, Way::Controller { .. }) {
+        if !matches!(self.system.backend, Backend::Controller { .. }) {
             self.sums.software += time;
         }
     }
@@ -435,7 +435,7 @@ impl<R: Replacement> Run<'_, R> {
         }
     }
     pub(super) fn stalls(&self) -> bool {
-        matches!(self.system.way, Way::Controller { .. })
+        matches!(self.system.backend, Backend::Controller { .. })
     }
     fn done(&mut self, core: u32) {
         let now = self.events.now();
@@ -461,7 +461,7 @@ impl<R: Replacement> Run<'_, R> {
         }
         let Program { synced, work, .. } = self.system.program;
         let thread = &mut self.threads[number as usize];
-        if let Way::System(costs) = self.system.way
+        if let Backend::System(costs) = self.system.backend
             && synced > 0.0
             && thread.random.unit() < synced
         {

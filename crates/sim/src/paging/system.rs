@@ -122,7 +122,7 @@ pub struct RuntimeCosts {
 
 /// How an access finds its data.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Way {
+pub enum Backend {
     /// All of memory is of one kind.
     Flat {
         /// Time of a read.
@@ -159,7 +159,7 @@ pub struct PagingSystem {
     pub program: Program,
     /// Cores.
     pub cores: u32,
-    /// Bytes of DRAM, of all controllers. With [`Way::Flat`]: of all memory.
+    /// Bytes of DRAM, of all controllers. With [`Backend::Flat`]: of all memory.
     pub dram: u64,
     /// Bytes of a page: 4, 8 or 16 KiB.
     pub page: u64,
@@ -172,8 +172,8 @@ pub struct PagingSystem {
     /// Pages of the evict buffer of each.
     pub buffer: u32,
     /// How an access finds its data.
-    pub way: Way,
-    /// None with [`Way::Flat`].
+    pub backend: Backend,
+    /// None with [`Backend::Flat`].
     pub device: Option<DeviceKind>,
     /// What parts take.
     pub energy: Energy,
@@ -195,9 +195,9 @@ impl PagingSystem {
         let count = |key: &str, high| document.count(key, 1, high);
         let kind = document.word("memory.kind", &[("flat", 0), ("controller", 1), ("system", 2), ("runtime", 3)])?;
         let program = read_program(document)?;
-        let way = match kind {
-            0 => Way::Flat { read: document.time("memory.read")?, write: document.time("memory.write")? },
-            1 => Way::Controller {
+        let backend = match kind {
+            0 => Backend::Flat { read: document.time("memory.read")?, write: document.time("memory.write")? },
+            1 => Backend::Controller {
                 lookup: document.time("controller.lookup")?,
                 prefetch: document.text_or_count("controller.prefetch")?.parse().map_err(
                     |error: fulgurite_policy::UnknownName| {
@@ -205,8 +205,8 @@ impl PagingSystem {
                     },
                 )?,
             },
-            2 => Way::System(read_system(document)?),
-            _ => Way::Runtime(read_runtime(document)?),
+            2 => Backend::System(read_system(document)?),
+            _ => Backend::Runtime(read_runtime(document)?),
         };
         let mut system = PagingSystem {
             program,
@@ -217,19 +217,19 @@ impl PagingSystem {
             replacement: ReplacementPolicy::default(),
             controllers: 1,
             buffer: 0,
-            way,
+            backend,
             device: None,
             energy: Energy::read(document, kind != 0, kind != 0 && document.text("device.kind")? == "drive")?,
             explain: false,
             planted: Planted::None,
         };
-        if let Way::Flat { .. } | Way::Controller { .. } = way
+        if let Backend::Flat { .. } | Backend::Controller { .. } = backend
             && program.threads > system.cores
         {
             let told = format!("a core waits with its thread here: at most {}", system.cores);
             return Err(document.refuse("program.threads", told));
         }
-        if let Way::Flat { .. } = way {
+        if let Backend::Flat { .. } = backend {
             return Ok(system);
         }
         system.dram = document.bytes("memory.dram")?;
@@ -244,7 +244,7 @@ impl PagingSystem {
         system.replacement =
             document.word("memory.replacement", &ReplacementPolicy::ALL.map(|policy| (policy.name(), policy)))?;
         system.buffer = count("memory.buffer", 1 << 20)? as u32;
-        if let Way::Controller { .. } = way {
+        if let Backend::Controller { .. } = backend {
             system.controllers = count("controller.count", CONTROLLERS_MAX)? as u32;
         }
         system.device = Some(system.read_device(document)?);
@@ -287,10 +287,10 @@ impl PagingSystem {
         Ok(DeviceKind::Nand(nand, filled))
     }
     fn check(&self, document: &Document) -> Result<(), SystemError> {
-        let with_a_miss = match self.way {
-            Way::System(costs) => u64::from(costs.cluster) + u64::from(costs.batch),
-            Way::Controller { .. } => 17,
-            Way::Runtime(_) | Way::Flat { .. } => 1,
+        let with_a_miss = match self.backend {
+            Backend::System(costs) => u64::from(costs.cluster) + u64::from(costs.batch),
+            Backend::Controller { .. } => 17,
+            Backend::Runtime(_) | Backend::Flat { .. } => 1,
         };
         let least = u64::from(self.program.threads) * (FRAMES_OF_A_THREAD + with_a_miss) + 1;
         let frames = self.frames();
@@ -306,15 +306,15 @@ impl PagingSystem {
 
     /// Bytes of what is cached and read at once.
     pub fn unit(&self) -> u64 {
-        match self.way {
-            Way::Runtime(RuntimeCosts { unit: Unit::Object { .. }, .. }) => self.program.object,
+        match self.backend {
+            Backend::Runtime(RuntimeCosts { unit: Unit::Object { .. }, .. }) => self.program.object,
             _ => self.page,
         }
     }
     /// Frames of each controller.
     pub(super) fn frames(&self) -> u64 {
-        let kept = match self.way {
-            Way::Runtime(RuntimeCosts { unit: Unit::Object { buffer }, .. }) => u64::from(buffer) * self.page,
+        let kept = match self.backend {
+            Backend::Runtime(RuntimeCosts { unit: Unit::Object { buffer }, .. }) => u64::from(buffer) * self.page,
             _ => 0,
         };
         self.dram.saturating_sub(kept) / u64::from(self.controllers) / self.unit()
@@ -326,9 +326,9 @@ impl PagingSystem {
     }
     /// Pages of each device.
     fn pages_needed(&self) -> u64 {
-        match self.way {
-            Way::Runtime(costs) => self.new_log(costs).pages(),
-            Way::System(costs) if costs.slots == Slots::Swap => swap_slots(self.units()),
+        match self.backend {
+            Backend::Runtime(costs) => self.new_log(costs).pages(),
+            Backend::System(costs) if costs.slots == Slots::Swap => swap_slots(self.units()),
             _ => self.units(),
         }
     }

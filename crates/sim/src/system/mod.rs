@@ -89,7 +89,7 @@ pub enum Found {
 
 /// What a system is given to run, in addition to its file.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Given<'g> {
+pub enum RunInput<'g> {
     /// It makes its requests or jobs itself.
     #[default]
     Nothing,
@@ -99,19 +99,19 @@ pub enum Given<'g> {
     Recording(&'g Arc<Recording>),
 }
 
-impl<'g> Given<'g> {
+impl<'g> RunInput<'g> {
     fn trace(self) -> Option<&'g Trace> {
-        if let Given::Trace(trace) = self { Some(trace) } else { None }
+        if let RunInput::Trace(trace) = self { Some(trace) } else { None }
     }
     fn recording(self) -> Option<&'g Arc<Recording>> {
-        if let Given::Recording(recording) = self { Some(recording) } else { None }
+        if let RunInput::Recording(recording) = self { Some(recording) } else { None }
     }
     /// What tells it apart from all else that could be given: text for the system's hash.
     fn identity(self) -> Option<String> {
         match self {
-            Given::Nothing => None,
-            Given::Recording(recording) => Some(format!("recording {}", Fnv(recording.identity()))),
-            Given::Trace(trace) => {
+            RunInput::Nothing => None,
+            RunInput::Recording(recording) => Some(format!("recording {}", Fnv(recording.identity()))),
+            RunInput::Trace(trace) => {
                 let mut hash = Fnv::default();
                 for Record { line, at, writes, offset, bytes } in &trace.records {
                     let at = at.map_or(u64::MAX, |at| at.0);
@@ -131,21 +131,26 @@ impl System {
     ///
     /// # Errors
     /// What is wrong with it, with the line.
-    pub fn read(file: &str, text: &str, set: &[(String, String)], given: Given<'_>) -> Result<System, SystemError> {
+    pub fn read(file: &str, text: &str, set: &[(String, String)], given: RunInput<'_>) -> Result<System, SystemError> {
         System::read_with(file, text, set, given).map(|(system, _)| system)
     }
     /// The keys and values of the same system as TOML, with its hash.
     ///
     /// # Errors
     /// As [`System::read`].
-    pub fn resolved(file: &str, text: &str, set: &[(String, String)], given: Given<'_>) -> Result<String, SystemError> {
+    pub fn resolved(
+        file: &str,
+        text: &str,
+        set: &[(String, String)],
+        given: RunInput<'_>,
+    ) -> Result<String, SystemError> {
         System::read_with(file, text, set, given).map(|(_, document)| document.print())
     }
     fn read_with(
         file: &str,
         text: &str,
         set: &[(String, String)],
-        given: Given<'_>,
+        given: RunInput<'_>,
     ) -> Result<(System, Document), SystemError> {
         let mut document = Document::read(file, text, set)?;
         document.beside = given.identity();

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CompressedError {
-    /// It is compressed in a way that is not read.
+    /// It is compressed by a method that is not read.
     #[error("the trace is compressed; give what {0} prints")]
     Other(&'static str),
     /// It ends before what it holds.
@@ -42,32 +42,32 @@ const XZ_KIB_MAX: u32 = 128 << 10;
 
 /// Bytes that may be compressed.
 pub enum Source<R: BufRead> {
-    Plain(Begun<R>),
-    Gzip(MultiGzDecoder<Counted<Begun<R>>>),
-    Xz(Box<Xz<Begun<R>>>),
+    Plain(Rewound<R>),
+    Gzip(MultiGzDecoder<Counted<Rewound<R>>>),
+    Xz(Box<Xz<Rewound<R>>>),
 }
 
 /// A reader whose first bytes have been read and put back.
-type Begun<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
+type Rewound<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 
 impl<R: BufRead> Source<R> {
     /// Reads the first bytes, to see how it is compressed.
     pub fn open(mut reader: R) -> io::Result<Source<R>> {
         let mut first = Vec::new();
         (&mut reader).take(6).read_to_end(&mut first)?;
-        let begun = |first| io::Cursor::new(first).chain(reader);
+        let rewound = |first| io::Cursor::new(first).chain(reader);
         Ok(match first[..] {
             // Deflate, the only method that there is (RFC 1952, 2.3.1).
             [0x1f, 0x8b, 8, ..] => {
-                Source::Gzip(MultiGzDecoder::new(Counted { reader: begun(first), read: 0, failed: false }))
+                Source::Gzip(MultiGzDecoder::new(Counted { reader: rewound(first), read: 0, failed: false }))
             }
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
                 let stream = XzStream::new_mem_limit(true, XZ_KIB_MAX);
-                Source::Xz(Box::new(Xz { reader: begun(first), stream, ended: false }))
+                Source::Xz(Box::new(Xz { reader: rewound(first), stream, ended: false }))
             }
             [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(io::Error::other(CompressedError::Other("zstd -dc"))),
             [b'B', b'Z', b'h', ..] => return Err(io::Error::other(CompressedError::Other("bzip2 -dc"))),
-            _ => Source::Plain(begun(first)),
+            _ => Source::Plain(rewound(first)),
         })
     }
 }

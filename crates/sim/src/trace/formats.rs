@@ -22,7 +22,7 @@ pub fn unit(format: Format, cycle: Option<Time>) -> Time {
 }
 
 /// What a line says.
-pub struct Said {
+pub struct ParsedLine {
     /// In the format's unit.
     pub at: Option<u64>,
     pub writes: bool,
@@ -30,7 +30,7 @@ pub struct Said {
     pub bytes: u64,
 }
 
-type Read = Result<Option<Said>, &'static str>;
+type Read = Result<Option<ParsedLine>, &'static str>;
 
 /// What a line says, in a format of text. None where it says nothing of an access.
 pub fn line(format: Format, text: &str) -> Read {
@@ -93,7 +93,7 @@ fn msr(text: &str) -> Read {
     if bytes == 0 {
         return Err("it is of 0 bytes");
     }
-    Ok(Some(Said { at: Some(at), writes, offset: number(offset)?, bytes }))
+    Ok(Some(ParsedLine { at: Some(at), writes, offset: number(offset)?, bytes }))
 }
 
 fn mqsim(text: &str) -> Read {
@@ -108,7 +108,7 @@ fn mqsim(text: &str) -> Read {
     if bytes == 0 {
         return Err("it is of 0 sectors");
     }
-    Ok(Some(Said { at: Some(number(at)?), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
+    Ok(Some(ParsedLine { at: Some(number(at)?), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
 }
 
 fn dramsim3(text: &str) -> Read {
@@ -118,7 +118,7 @@ fn dramsim3(text: &str) -> Read {
         "WRITE" | "P_MEM_WR" => true,
         _ => return Err("an access is READ or WRITE"),
     };
-    Ok(Some(Said { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
+    Ok(Some(ParsedLine { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
 }
 
 fn hybridsim(text: &str) -> Read {
@@ -128,21 +128,21 @@ fn hybridsim(text: &str) -> Read {
         "1" => true,
         _ => return Err("the type is 0 (read) or 1 (write)"),
     };
-    Ok(Some(Said { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
+    Ok(Some(ParsedLine { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
 }
 
 /// Of Ramulator 2's kinds of traces this is the one that has addresses and nothing else.
 fn ramulator2(text: &str) -> Read {
-    const TOLD: &str = "loads and stores are read (LD 0x40), and neither vectors of addresses (R 0,1,2,3) nor \
+    const EXPECTED: &str = "loads and stores are read (LD 0x40), and neither vectors of addresses (R 0,1,2,3) nor \
                         processor traces (bubbles load [store])";
-    let (what, at) = text.split_once(char::is_whitespace).ok_or(TOLD)?;
+    let (what, at) = text.split_once(char::is_whitespace).ok_or(EXPECTED)?;
     let writes = match what {
         "LD" => false,
         "ST" => true,
-        _ => return Err(TOLD),
+        _ => return Err(EXPECTED),
     };
     let at = at.trim_start();
-    Ok(Some(Said { at: None, writes, offset: address(at)?, bytes: BLOCK }))
+    Ok(Some(ParsedLine { at: None, writes, offset: address(at)?, bytes: BLOCK }))
 }
 
 fn lis(text: &str) -> Read {
@@ -155,7 +155,7 @@ fn lis(text: &str) -> Read {
     if bytes == 0 {
         return Err("it is of 0 pages");
     }
-    Ok(Some(Said { at: None, writes: false, offset: times(number(first)?, LIS_PAGE)?, bytes }))
+    Ok(Some(ParsedLine { at: None, writes: false, offset: times(number(first)?, LIS_PAGE)?, bytes }))
 }
 
 /// Only requests that the driver was given (D): what waited, was merged or has ended is the same
@@ -192,7 +192,7 @@ fn blkparse(text: &str) -> Read {
     if bytes == 0 {
         return Ok(None);
     }
-    Ok(Some(Said { at: Some(ns), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
+    Ok(Some(ParsedLine { at: Some(ns), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
 }
 
 /// Without offsets fio writes five fields, of which the last is the priority.
@@ -214,7 +214,7 @@ fn fio(text: &str) -> Read {
     if bytes == 0 {
         return Err("it is of 0 bytes");
     }
-    Ok(Some(Said { at: Some(number(at)?), writes, offset: address(offset)?, bytes }))
+    Ok(Some(ParsedLine { at: Some(number(at)?), writes, offset: address(offset)?, bytes }))
 }
 
 /// The format of a line that its program writes and that says too little: [`line`] tells what.

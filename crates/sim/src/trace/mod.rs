@@ -128,7 +128,7 @@ pub enum TraceError {
         /// The first line that says something.
         line: u64,
     },
-    /// It is compressed, and damaged or in a way that is not read.
+    /// It is compressed, and damaged or by a method that is not read.
     #[error(transparent)]
     Compressed(#[from] CompressedError),
     /// It cannot be read.
@@ -333,7 +333,7 @@ fn read_lines(
             _ if summary => None,
             said => said.map_err(wrong)?,
         };
-        if let Some(formats::Said { at, writes, offset, bytes }) = said {
+        if let Some(formats::ParsedLine { at, writes, offset, bytes }) = said {
             if offset.checked_add(bytes).is_none() {
                 return Err(wrong("it ends beyond 2^64 bytes"));
             }

@@ -4,7 +4,7 @@ use fulgurite_sim::Time;
 use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
 
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
-use fulgurite_sim::paging::{DeviceKind, PagingSystem, Program, RatedShape, Way};
+use fulgurite_sim::paging::{Backend, DeviceKind, PagingSystem, Program, RatedShape};
 
 use super::slo::relaxed;
 use crate::check::{CheckError, Finding, Found, Inputs};
@@ -71,7 +71,7 @@ pub fn miss_ratio(inputs: &Inputs<'_>, in_dram: f64) -> Result<f64, CheckError> 
         dram: frames * page,
         replacement: ReplacementPolicy::S3Fifo,
         device: Some(DeviceKind::Rated(device)),
-        ..base(program, Way::Controller { lookup: Time::ZERO, prefetch: PrefetchPolicy::Off })
+        ..base(program, Backend::Controller { lookup: Time::ZERO, prefetch: PrefetchPolicy::Off })
     };
     Ok(run(&system, inputs.seed)?.miss_ratio)
 }

@@ -65,7 +65,7 @@ fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
     })
 }
 
-/// The prototype's way of moving data.
+/// How the prototype moves data.
 pub fn dma(inputs: &Inputs<'_>) -> Result<Dma, CheckError> {
     Ok(Dma {
         setup: inputs.time("driver.dma_set_up")?,

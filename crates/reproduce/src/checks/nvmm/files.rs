@@ -32,8 +32,8 @@ pub fn gains(inputs: &Inputs<'_>) -> Result<Vec<(String, f64)>, CheckError> {
         let file = (pages + 0.5).max(1.0) as u64;
         let data = inputs.bytes("mmap.file")? as u64 / object * object;
         let program = Program { data, object, run: file, synced, count, ..PLAIN };
-        let took = |way| -> Result<f64, CheckError> {
-            Ok(runs(&system(inputs, program, dram, way, flash)?, inputs.seed)?.time.as_s())
+        let took = |backend| -> Result<f64, CheckError> {
+            Ok(runs(&system(inputs, program, dram, backend, flash)?, inputs.seed)?.time.as_s())
         };
         Ok(took(ssd(inputs, mlc, file as u32, Slots::File)?)? / took(controller(inputs, 0)?)?)
     };

@@ -11,7 +11,7 @@
 
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, Ways};
 use fulgurite_sim::Time;
-use fulgurite_sim::paging::{PagingSystem, Program as Touches, Slots, SystemCosts, Way};
+use fulgurite_sim::paging::{Backend, PagingSystem, Program as Touches, Slots, SystemCosts};
 
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
@@ -67,20 +67,20 @@ pub fn software(inputs: &Inputs<'_>, read: Time) -> Result<Time, CheckError> {
 }
 
 /// NVMM's controller.
-pub fn controller(inputs: &Inputs<'_>, prefetch: u32) -> Result<Way, CheckError> {
+pub fn controller(inputs: &Inputs<'_>, prefetch: u32) -> Result<Backend, CheckError> {
     let prefetch = if inputs.planted == Some(Planted::PrefetchLost) { 0 } else { prefetch };
     let prefetch = match prefetch.min(16) as u8 {
         0 => PrefetchPolicy::Off,
         pages => PrefetchPolicy::Next(pages),
     };
-    Ok(Way::Controller { lookup: inputs.time("system.lookup")?, prefetch })
+    Ok(Backend::Controller { lookup: inputs.time("system.lookup")?, prefetch })
 }
 
 /// The SSD's system, with faults that bring `around` pages. One lock serialises its software, of
 /// which the text has the sum.
-pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32, slots: Slots) -> Result<Way, CheckError> {
+pub fn ssd(inputs: &Inputs<'_>, read: Time, around: u32, slots: Slots) -> Result<Backend, CheckError> {
     let around = if inputs.planted == Some(Planted::NoReadAround) { 1 } else { around };
-    Ok(Way::System(SystemCosts {
+    Ok(Backend::System(SystemCosts {
         fault: Time::ZERO,
         locked: software(inputs, read)?,
         submit: inputs.time("system.interface")?,
@@ -102,12 +102,12 @@ pub fn system(
     inputs: &Inputs<'_>,
     program: Touches,
     dram: u64,
-    way: Way,
+    backend: Backend,
     flash: Flash,
 ) -> Result<PagingSystem, CheckError> {
     let device = flash.device().map_err(|error| CheckError::NoAnswer(error.to_string()))?;
-    let replacement = match way {
-        Way::System(_) => ReplacementPolicy::Clock,
+    let replacement = match backend {
+        Backend::System(_) => ReplacementPolicy::Clock,
         _ => ReplacementPolicy::SetAssociative(Ways::SixtyFour),
     };
     Ok(PagingSystem {
@@ -117,7 +117,7 @@ pub fn system(
         access: inputs.time("technology.dram.read")?,
         replacement,
         device: Some(device),
-        ..base(program, way)
+        ..base(program, backend)
     })
 }
 
@@ -156,8 +156,8 @@ fn compared(inputs: &Inputs<'_>, read: Time, of: Compared) -> Result<[PagingSyst
     let cores = if of.threaded { inputs.count("system.cores")? as u32 } else { 1 };
     let threads = if of.threaded { inputs.count("system.threads")? as u32 } else { 1 };
     let nvmm = |prefetch| system(inputs, of.pattern.of(cores), dram, controller(inputs, prefetch)?, flash);
-    let way = ssd(inputs, read, of.around, of.slots)?;
-    let ssd = PagingSystem { cores, ..system(inputs, of.pattern.of(threads), dram, way, flash)? };
+    let backend = ssd(inputs, read, of.around, of.slots)?;
+    let ssd = PagingSystem { cores, ..system(inputs, of.pattern.of(threads), dram, backend, flash)? };
     Ok([nvmm(0)?, nvmm(inputs.count("system.prefetch")? as u32)?, ssd])
 }
 
@@ -383,8 +383,8 @@ pub fn gains(inputs: &Inputs<'_>, read: Time, work: Time, writes: bool) -> Resul
     let mut gains = Vec::new();
     let mut without = None;
     for window in inputs.numbers("dd.windows", Dimension::Count)? {
-        let way = controller(inputs, window as u32)?;
-        let outcome = run(&system(inputs, pass.of(1), dram, way, flash)?, inputs.seed)?;
+        let backend = controller(inputs, window as u32)?;
+        let outcome = run(&system(inputs, pass.of(1), dram, backend, flash)?, inputs.seed)?;
         let first = *without.get_or_insert(outcome);
         gains.push((window as u32, ratio(first, outcome)));
     }

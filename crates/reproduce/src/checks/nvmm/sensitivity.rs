@@ -5,7 +5,7 @@
 
 use fulgurite_sim::Time;
 
-use fulgurite_sim::paging::{Program, Slots, Way};
+use fulgurite_sim::paging::{Backend, Program, Slots};
 
 use super::memory::{controller, flash, page, ssd, system};
 use crate::check::{CheckError, Finding, Found, Inputs};
@@ -58,8 +58,8 @@ fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<
     let its = if is_flash { its } else { Flash { command: Time::ZERO, bus: u64::MAX, ..its } };
     let mut all = Vec::new();
     for (program, around) in workloads(inputs, threads)? {
-        let share = |way| -> Result<f64, CheckError> {
-            let outcome = run(&system(inputs, program, FRAMES * its.page, way, its)?, inputs.seed)?;
+        let share = |backend| -> Result<f64, CheckError> {
+            let outcome = run(&system(inputs, program, FRAMES * its.page, backend, its)?, inputs.seed)?;
             Ok(computes(&program, outcome.time))
         };
         // The next page is looked up ahead, as the text has it for these figures.
@@ -71,9 +71,9 @@ fn ipc(inputs: &Inputs<'_>, read: Time, is_flash: bool, threads: u32) -> Result<
 /// For each workload, where all memory is DRAM.
 fn all_dram(inputs: &Inputs<'_>) -> Result<Vec<f64>, CheckError> {
     let read = inputs.time("technology.dram.read")?;
-    let way = Way::Flat { read, write: inputs.time("technology.dram.write")? };
+    let backend = Backend::Flat { read, write: inputs.time("technology.dram.write")? };
     let each = workloads(inputs, 1)?.into_iter().map(|(program, _)| {
-        let outcome = run(&base(program, way), inputs.seed)?;
+        let outcome = run(&base(program, backend), inputs.seed)?;
         Ok(computes(&program, outcome.time))
     });
     each.collect()
@@ -102,8 +102,8 @@ fn light(inputs: &Inputs<'_>) -> Result<Ipc, CheckError> {
         return Err(CheckError::NoAnswer("the second workload is the mixed one".to_owned()));
     };
     let program = Program { data: FRAMES / 2 * its.page, random: 0.5, untimed: UNTIMED, ..mixed };
-    let share = |way| -> Result<f64, CheckError> {
-        let outcome = run(&system(inputs, program, FRAMES * its.page, way, its)?, inputs.seed)?;
+    let share = |backend| -> Result<f64, CheckError> {
+        let outcome = run(&system(inputs, program, FRAMES * its.page, backend, its)?, inputs.seed)?;
         Ok(computes(&program, outcome.time))
     };
     Ok(Ipc { nvmm: share(controller(inputs, 1)?)?, ssd: share(ssd(inputs, read, around, Slots::Swap)?)? })

@@ -1,6 +1,6 @@
 //! B2, B4, B5 and B6: object-per-page compared with pages and swap, over SSDs.
 
-use super::ways::{Found as Way, Ssd, Ways, ssds};
+use super::backends::{Backends, Found as OfBackend, Ssd, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -10,26 +10,27 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 /// A program on one SSD.
 struct Three {
-    objects: Way,
-    pages: Way,
-    swap: Way,
+    objects: OfBackend,
+    pages: OfBackend,
+    swap: OfBackend,
 }
 
-fn three(ways: &Ways<'_>, ssds: &[Ssd]) -> Result<Vec<Three>, CheckError> {
-    let of = |ssd| Ok(Three { objects: ways.objects(ssd)?, pages: ways.pages(ssd)?, swap: ways.swap(ssd)? });
+fn three(backends: &Backends<'_>, ssds: &[Ssd]) -> Result<Vec<Three>, CheckError> {
+    let of =
+        |ssd| Ok(Three { objects: backends.objects(ssd)?, pages: backends.pages(ssd)?, swap: backends.swap(ssd)? });
     ssds.iter().map(of).collect()
 }
 
 /// Gains of objects over swap and over pages, least and most of all SSDs.
 fn gains(all: &[Three]) -> ((f64, f64), (f64, f64)) {
-    let over_swap = range(all.iter().map(|ways| ways.objects.rate / ways.swap.rate));
-    let over_pages = range(all.iter().map(|ways| ways.objects.rate / ways.pages.rate));
+    let over_swap = range(all.iter().map(|backends| backends.objects.rate / backends.swap.rate));
+    let over_pages = range(all.iter().map(|backends| backends.objects.rate / backends.pages.rate));
     (over_swap, over_pages)
 }
 
 /// Objects are ahead of pages, and pages of swap, on each SSD.
 fn ordered(all: &[Three]) -> bool {
-    all.iter().all(|ways| ways.objects.rate > ways.pages.rate && ways.pages.rate > ways.swap.rate)
+    all.iter().all(|backends| backends.objects.rate > backends.pages.rate && backends.pages.rate > backends.swap.rate)
 }
 
 /// That order for one program, with the gains that go with it.
@@ -41,8 +42,8 @@ fn order(all: &[Three], mechanism: &'static str) -> Finding {
         .also("times over pages at most", pages.1)
 }
 
-fn half_written<'i>(inputs: &'i Inputs<'i>, in_dram: f64, skew: f64) -> Result<Ways<'i>, CheckError> {
-    Ways::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)
+fn half_written<'i>(inputs: &'i Inputs<'i>, in_dram: f64, skew: f64) -> Result<Backends<'i>, CheckError> {
+    Backends::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)
 }
 
 pub fn programs(inputs: &Inputs<'_>) -> Found {
@@ -137,15 +138,15 @@ pub fn memcached(inputs: &Inputs<'_>) -> Found {
 pub fn shares(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
-    let ways = half_written(inputs, in_dram, 0.0)?;
-    let mean = |of: &dyn Fn(&Ssd) -> Result<Way, CheckError>| -> Result<f64, CheckError> {
+    let backends = half_written(inputs, in_dram, 0.0)?;
+    let mean = |of: &dyn Fn(&Ssd) -> Result<OfBackend, CheckError>| -> Result<f64, CheckError> {
         let shares: Result<Vec<f64>, CheckError> = ssds.iter().map(|ssd| Ok(of(ssd)?.of_raw)).collect();
         Ok(shares?.iter().sum::<f64>() / ssds.len() as f64)
     };
-    let native = mean(&|ssd| ways.swap(ssd))?;
-    let aware = mean(&|ssd| ways.logged_swap(ssd))?;
-    let objects = mean(&|ssd| ways.objects(ssd))?;
-    let one_page = mean(&|ssd| ways.swap_of_one(ssd))?;
+    let native = mean(&|ssd| backends.swap(ssd))?;
+    let aware = mean(&|ssd| backends.logged_swap(ssd))?;
+    let objects = mean(&|ssd| backends.objects(ssd))?;
+    let one_page = mean(&|ssd| backends.swap_of_one(ssd))?;
     Ok(vec![
         Finding::within(
             "native",

@@ -1,9 +1,9 @@
 //! SSDAlloc (B).
 
+mod backends;
 mod gains;
 mod overhead;
 mod techniques;
-mod ways;
 
 use crate::check::{Check, Found, Inputs};
 use crate::paper::Paper;

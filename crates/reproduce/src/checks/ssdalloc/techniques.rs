@@ -1,9 +1,9 @@
-//! B7: the table of techniques, each cell from what the models find of the way.
+//! B7: the table of techniques, each cell from what the models find of the backend.
 //!
 //! An application rewritten for flash does what SSDAlloc does, in its own code: it has the same
 //! cells but the last.
 
-use super::ways::{Ways, packed, ssds};
+use super::backends::{Backends, packed, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -14,7 +14,7 @@ type Cells = [bool; 6];
 pub fn run(inputs: &Inputs<'_>) -> Found {
     let in_dram = inputs.bytes("memcached.dram")? / inputs.bytes("memcached.data")?;
     let skew = inputs.share("memcached.skew")?;
-    let ways = Ways::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)?;
+    let backends = Backends::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)?;
     let all = ssds(inputs)?;
     let ssd = all.first().ok_or_else(|| CheckError::NoAnswer("there is no SSD".to_owned()))?;
     let (page, object) = (inputs.bytes("page.size")?, inputs.bytes("object.size")?);
@@ -22,8 +22,8 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let original = inputs.numbers("programs.lines", Dimension::Count)?;
     // Few lines, in the allocation of memory alone.
     let easy = original.iter().zip(&changed).all(|(all, changed)| changed / all < 0.05);
-    let (swap, logged, objects) = (ways.swap(ssd)?, ways.logged_swap(ssd)?, ways.objects(ssd)?);
-    let pages = ways.pages(ssd)?;
+    let (swap, logged, objects) = (backends.swap(ssd)?, backends.logged_swap(ssd)?, backends.objects(ssd)?);
+    let pages = backends.pages(ssd)?;
     // A log makes a write cheaper than one in place.
     let is_log = |rate: f64| rate > swap.rate;
     let small = packed(inputs)? * object < page;

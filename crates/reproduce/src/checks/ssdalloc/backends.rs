@@ -1,6 +1,6 @@
-//! The ways to use an SSD as memory, on each SSD, by `sim::paging`.
+//! The backends that use an SSD as memory, on each SSD, by `sim::paging`.
 //!
-//! | way | DRAM holds | a changed entry that is evicted |
+//! | backend | DRAM holds | a changed entry that is evicted |
 //! |---|---|---|
 //! | objects | objects | an object, to a log |
 //! | pages | pages | a page, to a log |
@@ -12,7 +12,7 @@
 use fulgurite_policy::ReplacementPolicy;
 use fulgurite_sim::Time;
 use fulgurite_sim::paging::{
-    DeviceKind, PagingSystem, Program, RatedShape, RuntimeCosts, Slots, SystemCosts, Unit, Way,
+    Backend, DeviceKind, PagingSystem, Program, RatedShape, RuntimeCosts, Slots, SystemCosts, Unit,
 };
 
 use crate::check::{CheckError, Inputs};
@@ -42,7 +42,7 @@ pub struct Ssd {
     shape: RatedShape,
 }
 
-/// What came of a program in one way.
+/// What came of a program over one backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// Accesses a second.
@@ -55,8 +55,8 @@ pub struct Found {
     pub of_raw: f64,
 }
 
-/// A program, and what the ways have in common.
-pub struct Ways<'i> {
+/// A program, and what the backends have in common.
+pub struct Backends<'i> {
     inputs: &'i Inputs<'i>,
     program: Program,
     dram: u64,
@@ -96,10 +96,10 @@ pub fn packed(inputs: &Inputs<'_>) -> Result<f64, CheckError> {
     written_for_each_byte(object, packs, inputs.share("log.full")?).map_err(CheckError::NoAnswer)
 }
 
-impl<'i> Ways<'i> {
+impl<'i> Backends<'i> {
     /// Of a program: DRAM as a share of the data, the share of accesses that write, and Zipf's
     /// exponent.
-    pub fn of(inputs: &'i Inputs<'i>, in_dram: f64, writes: f64, skew: f64) -> Result<Ways<'i>, CheckError> {
+    pub fn of(inputs: &'i Inputs<'i>, in_dram: f64, writes: f64, skew: f64) -> Result<Backends<'i>, CheckError> {
         // Whole pages of whole objects.
         let power =
             |name: &str| -> Result<u64, CheckError> { Ok((inputs.bytes(name)? as u64).max(8).next_power_of_two()) };
@@ -115,16 +115,16 @@ impl<'i> Ways<'i> {
             count: inputs.volume(ACCESSES).max(ACCESSES_LEAST),
             ..PLAIN
         };
-        Ok(Ways { inputs, program, dram: (data as f64 * in_dram) as u64 / page * page, page })
+        Ok(Backends { inputs, program, dram: (data as f64 * in_dram) as u64 / page * page, page })
     }
-    fn run(&self, ssd: &Ssd, way: Way, replacement: ReplacementPolicy) -> Result<Found, CheckError> {
+    fn run(&self, ssd: &Ssd, backend: Backend, replacement: ReplacementPolicy) -> Result<Found, CheckError> {
         let system = PagingSystem {
             cores: self.inputs.count("programs.cores")? as u32,
             dram: self.dram,
             page: self.page,
             replacement,
             device: Some(DeviceKind::Rated(ssd.shape)),
-            ..base(self.program, way)
+            ..base(self.program, backend)
         };
         let Outcome { rate, miss_ratio, written, .. } = run(&system, self.inputs.seed)?;
         let of_raw = rate * miss_ratio / ssd.shape.reads_per_s;
@@ -163,12 +163,12 @@ impl<'i> Ways<'i> {
         let pages = (self.dram / self.page) as f64;
         let buffer = (pages * self.inputs.share("runtime.buffer")?).max(8.0) as u32;
         let costs = self.logged(Unit::Object { buffer }, self.signal()?)?;
-        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::S3Fifo)
+        self.run(ssd, Backend::Runtime(costs), ReplacementPolicy::S3Fifo)
     }
     /// Pages, over a log of pages.
     pub fn pages(&self, ssd: &Ssd) -> Result<Found, CheckError> {
         let costs = self.logged(Unit::Page, self.signal()?)?;
-        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::S3Fifo)
+        self.run(ssd, Backend::Runtime(costs), ReplacementPolicy::S3Fifo)
     }
     /// A pager of the operating system that writes to a log.
     pub fn logged_swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
@@ -180,7 +180,7 @@ impl<'i> Ways<'i> {
             switch: Time::ZERO,
             ..self.logged(Unit::Page, fault)?
         };
-        self.run(ssd, Way::Runtime(costs), ReplacementPolicy::Clock)
+        self.run(ssd, Backend::Runtime(costs), ReplacementPolicy::Clock)
     }
     /// Swap, in place, by a pager that was made for disks: it also reads the neighbours of the page
     /// that is missed, which are of no use to random accesses.
@@ -206,6 +206,6 @@ impl<'i> Ways<'i> {
             shootdown: Time::ZERO,
             interrupted: Time::ZERO,
         };
-        self.run(ssd, Way::System(costs), ReplacementPolicy::Clock)
+        self.run(ssd, Backend::System(costs), ReplacementPolicy::Clock)
     }
 }
