@@ -41,7 +41,7 @@ pub struct Block {
 #[derive(Debug)]
 pub struct Blocks {
     slabs: BTreeMap<usize, Slab>,
-    /// Of each class, slabs with a free slot.
+    /// Slabs with a free slot, of each class.
     open: [BTreeSet<usize>; CLASSES.len()],
     /// Blocks of whole pages, and their bytes.
     large: BTreeMap<usize, usize>,

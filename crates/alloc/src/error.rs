@@ -62,7 +62,7 @@ pub enum StartError {
         "the pool's objects were written by a later program, in version {version}; use that program, or one as new"
     )]
     Newer {
-        /// Of its format.
+        /// The version of its format.
         version: u32,
     },
     /// What is known of permanent objects makes no sense.

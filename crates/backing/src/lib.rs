@@ -9,7 +9,7 @@
 //!
 //! [`Base`] is what is at the bottom of each of them, and one function opens it.
 //!
-//! What nobody uses of a pool is a flat medium, too ([`unused_of_pool`]).
+//! The unused part of a pool is a flat medium, too ([`unused_of_pool`]).
 //!
 //! A medium of this process is reached directly, or through a device of this process on a core of
 //! its own ([`Settings::on_device`]).

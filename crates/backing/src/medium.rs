@@ -9,7 +9,7 @@ use fulgurite_format::Size;
 #[derive(Clone, Debug)]
 pub struct Medium {
     pub(crate) kind: MediumKind,
-    /// A pool, which outlives the program; else flat, and overwritten.
+    /// A pool, which outlives the program; otherwise flat, and overwritten.
     pub(crate) kept: bool,
     /// The frames are handed to the device.
     pub(crate) share_frames: bool,

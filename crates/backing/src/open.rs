@@ -304,7 +304,7 @@ fn packs_objects(
     let error = |source| Error::Pool { path: path.into(), source };
     let now = geometry_of(on).map_err(error)?;
     config.leaf_bytes = leaf_bytes(now, config, dram_bytes);
-    // Of a pool that packs them already, it is not known how many addresses are for data.
+    // For a pool that packs them already, it is not known how many addresses are for data.
     let data = if now.objects { Geometry::usual(now.flash_pages())?.subpages } else { now.subpages };
     let addressed = now.subpages.max(medium.addressed(data));
     let wanted = Geometry::with_objects(now.flash_pages(), now.extent_pages, addressed)?;

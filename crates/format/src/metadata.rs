@@ -121,7 +121,7 @@ pub(crate) fn stored_and_computed(page: &[u8; SUBPAGE_BYTES]) -> (u32, u32) {
 }
 
 impl Header {
-    /// Of a page that is no part of a stream, in a pool without tokens.
+    /// The header of a page that is no part of a stream, in a pool without tokens.
     pub const fn new(kind: Kind, pool: PoolId, place: u32) -> Header {
         let (next_extent, next_token) = (NO_EXTENT, 1);
         Header { kind, used: 0, commit_offset: 0, pool, place, next_extent, sequence: 0, next_token, before: 0 }

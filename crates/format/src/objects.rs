@@ -36,7 +36,7 @@ pub struct ObjectLocation {
 }
 
 impl ObjectLocation {
-    /// Of an object that was freed.
+    /// The location of an object that was freed.
     pub const FREED: ObjectLocation = ObjectLocation { flash_page: 0, offset: 0, length: 0 };
 
     /// Whether it is inside its flash page, at a multiple of the alignment.

@@ -46,7 +46,7 @@ impl Header {
         let (stored, computed) = stored_and_computed(page);
         let difference = stored ^ computed;
         if difference.count_ones() == 1 {
-            // Of the checksum itself.
+            // The bit is one of the checksum itself.
             return true;
         }
         // What it adds at the end of the page, taken back byte by byte to where it was added.

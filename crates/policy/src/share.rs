@@ -5,8 +5,8 @@
 //! divided by those bytes, are what a cache would gain by more DRAM. DRAM moves a step at a time to
 //! the cache that would gain more, unless the two differ too little to be sure.
 //!
-//! Of what is measured, half is forgotten at each question, so that a change of the load is
-//! followed and a burst is not. After a step all of it is, because it was true of other sizes.
+//! Half of what is measured is forgotten at each question, so that a change of the load is followed
+//! and a burst is not. After a step all of it is forgotten, because it was true of other sizes.
 //!
 //! Not here: how DRAM is moved, and what a miss costs, which is a read of flash in both.
 

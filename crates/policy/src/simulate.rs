@@ -15,7 +15,7 @@ use crate::replacement::{FrameView, Replacement, ReplacementPolicy};
 pub struct MissCount {
     /// Keys in the trace.
     pub accesses: u64,
-    /// Those that were not in a frame.
+    /// Accesses whose subpage was not in a frame.
     pub misses: u64,
 }
 

@@ -17,12 +17,12 @@
 pub struct Chains {
     /// Versions of each page since it was consolidated, up to 65,535.
     lengths: Vec<u16>,
-    /// Of each extent, see above.
+    /// The sum of each extent, see above.
     sums: Vec<u64>,
 }
 
 impl Chains {
-    /// Of no versions.
+    /// Counts of no versions.
     pub fn new(pages: u32, extents: u32) -> Chains {
         Chains { lengths: vec![0; pages as usize], sums: vec![0; extents as usize] }
     }

@@ -50,21 +50,21 @@ pub struct Changes {
 
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Frames that may differ; 0: nobody asks for any.
+    /// Frames that may differ; 0: no claims are made.
     frames: u64,
     /// Subpages that differ, or may: in DRAM, with no place yet.
     claimed: u64,
     /// As `claimed`, for the cut that is being written.
     in_cut: u64,
-    /// Of the room, what only a sync may claim.
+    /// The part of the room that only a sync may claim.
     kept: u64,
-    /// Of the room, what something else that is under way may claim.
+    /// The part of the room that something else which is under way may claim.
     reserved: u64,
     /// What the last sync has claimed, or the one that goes on.
     saved: u64,
     /// Claims since frames began to be counted, while they are.
     since: Option<u64>,
-    /// Nothing has been claimed since somebody was refused, so often.
+    /// How many requests were refused since a place was last claimed.
     refusals: u32,
     /// Syncs that have begun and not ended.
     syncs: u32,
@@ -79,7 +79,7 @@ impl Ledger {
             *since += claims;
         }
     }
-    /// Of the room, what nobody else may have.
+    /// The part of the room that no new claim may take.
     fn spoken_for(&self) -> u64 {
         (self.claimed + self.in_cut + self.kept).saturating_add(self.reserved)
     }
@@ -137,7 +137,7 @@ impl Changes {
             self.asks.store(false, Ordering::Release);
             return true;
         }
-        // Of a pool that has hardly any room after a sync, a quarter of that.
+        // In a pool that has hardly any room after a sync, a quarter of that room.
         ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
         let free = room.saturating_sub(ledger.spoken_for());
         self.low.store(free <= (room / 4).min(LOW), Ordering::Relaxed);
@@ -164,12 +164,12 @@ impl Changes {
         }
         ledger.refusals > 0
     }
-    /// Subpages that differ and have no place yet, as far as somebody asks for them.
+    /// Subpages that differ and have no place yet, as far as changes ask for places.
     pub fn claimed(&self) -> u64 {
         let ledger = self.ledger();
         (ledger.claimed + ledger.in_cut).saturating_sub(self.credit.load(Ordering::Relaxed))
     }
-    /// What of the store's room nobody has claimed.
+    /// The part of the store's room that is not claimed.
     pub fn left(&self, room: u64) -> u64 {
         room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.credit.load(Ordering::Relaxed))
     }
@@ -186,14 +186,14 @@ impl Changes {
         let kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved));
         ledger.frames == 0 || differ.saturating_add(kept).saturating_add(ledger.reserved) <= room
     }
-    /// From now on somebody asks, and all frames may differ.
+    /// From now on changes ask, and all frames may differ.
     fn begin_to_ask(&self, ledger: &mut Ledger) {
         (ledger.claimed, ledger.in_cut) = (ledger.frames, 0);
         self.credit.store(0, Ordering::Relaxed);
         self.asks.store(true, Ordering::Release);
     }
-    /// As [`Changes::leaves`] while nobody asks: all frames may differ. Without room for them,
-    /// changes ask from now on, and the next sync counts those that differ.
+    /// As [`Changes::leaves`] while changes do not ask: all frames may differ. Without room for
+    /// them, changes ask from now on, and the next sync counts those that differ.
     #[must_use]
     pub fn leaves_for_all(&self, room: u64, taken: u64) -> bool {
         let mut ledger = self.ledger();
@@ -270,7 +270,7 @@ impl Changes {
         let mut ledger = self.ledger();
         ledger.syncs += 1;
         ledger.in_cut += std::mem::take(&mut ledger.claimed);
-        // What nobody has taken was claimed for nobody.
+        // Claims that were not taken belong to no change.
         let unused = self.credit.swap(0, Ordering::AcqRel);
         ledger.in_cut = ledger.in_cut.saturating_sub(unused);
         ledger.saved = 0;
@@ -280,7 +280,7 @@ impl Changes {
         let mut ledger = self.ledger();
         (ledger.in_cut, ledger.refusals) = (0, 0);
     }
-    /// Somebody counts the frames that differ.
+    /// The owner of the frames begins to count those that differ.
     pub fn counting_begins(&self) {
         let mut ledger = self.ledger();
         let unused = self.credit.swap(0, Ordering::AcqRel);
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 200, "800 of 1,000 have their places");
         changes.counting_begins();
         assert!(!changes.claim(700) && changes.repeat_refusal());
-        // Of those that asked only some have changed anything; one more asks meanwhile.
+        // Only some of those that asked have changed anything; one more asks meanwhile.
         changes.claim_for_sync();
         changes.counted(50);
         changes.sync_ended(true);
@@ -483,7 +483,7 @@ mod tests {
         // What was handed over needs its room, taken or not.
         assert!(changes.leaves(500, 500 - 128 - 125) && !changes.leaves(500, 500 - 128 - 124));
         changes.sync_begins();
-        // What nobody has taken was claimed for nobody.
+        // Claims that were not taken belong to no change.
         assert!(changes.claimed() == 65 && !changes.take());
         assert!(changes.leaves(500, 500 - 65 - 125) && !changes.leaves(500, 500 - 65 - 124));
         assert!(!changes.placed(5));
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(changes.claimed(), 11);
         changes.forgotten();
         assert_eq!(changes.claimed(), 0);
-        // Where nobody asks, what failed is no matter.
+        // Where changes do not ask, what failed is no matter.
         let changes = watched(1000, 2000);
         changes.displaced();
         assert_eq!(changes.claimed(), 0);

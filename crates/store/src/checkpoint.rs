@@ -201,7 +201,7 @@ impl Sources {
     pub fn lacks(&self, piece: Piece, page: u32) -> bool {
         self.pieces.get(&piece.first).is_some_and(Option::is_some) && self.leaf(Some(piece), page).is_none()
     }
-    /// Whether nobody has asked for this piece.
+    /// Whether this piece is asked for the first time.
     pub fn ask(&mut self, piece: Piece) -> bool {
         let asked = self.pieces.contains_key(&piece.first);
         if !asked {
@@ -347,7 +347,7 @@ mod tests {
         let token = state.next_token();
         state.apply(&Record::Token { token }, &Unseen).unwrap();
     }
-    /// Of a version: when it was written, and what it holds, each with its place and checksum.
+    /// A version: when it was written, and what it holds, each with its place and checksum.
     type VersionContent = (u64, Vec<(u32, u32, Option<u32>)>);
     fn versions(state: &State, page: u32) -> Vec<VersionContent> {
         let held = |v: &Version| v.held().map(|h| (h.subpage, h.place, state.checksum(page, h))).collect();

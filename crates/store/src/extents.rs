@@ -152,7 +152,7 @@ pub struct Extents {
     /// For extents that reclaim could not empty, unreadable or not packed any closer: what was live
     /// then. 0 for others.
     stuck: Vec<u32>,
-    /// Taken since somebody asked.
+    /// Extents that were taken since the last question.
     taken: Vec<u32>,
     /// `given` when levelling began last.
     levelled_at: u64,
@@ -554,7 +554,7 @@ impl Extents {
             let worth = gained >= self.geometry.worth() || condemned;
             (worth && !self.is_stuck(e, content.compared)).then(|| ((condemned, benefit(e, gained, content)), e))
         });
-        // Of equals the last.
+        // Among equals, the last one.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
         self.set_use(closed, Use::Reclaimed);
         Some(closed)

@@ -24,7 +24,7 @@ pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
 /// Bytes of a checkpoint for each flash page, by which a pool promises room for data.
 const PROMISED_BYTES: u64 = 10;
-/// Flash pages of an extent where nobody says: 2 MiB.
+/// Flash pages of an extent unless others are asked for: 2 MiB.
 const USUAL_EXTENT_PAGES: u32 = 512;
 /// Extents that a pool gets at least, if smaller ones allow it: some are for reclaim and metadata.
 const USUAL_EXTENTS: u32 = 128;
@@ -247,7 +247,7 @@ impl Geometry {
         let kept =
             FIRST_EXTENT + RECLAIM_RESERVE + METADATA_RESERVE + 5 * self.checkpoint_extents_of(PROMISED_BYTES) + 2;
         let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
-        // Of what is not worth emptying some flash pages are lost in each extent.
+        // In each extent that is not worth emptying, some flash pages are lost.
         let lost = u64::from(self.extents) * u64::from(self.worth() - 1);
         let filled = data.saturating_sub(lost + u64::from(SUBPAGES_PER_PAGE)).min(u64::from(u32::MAX)) as u32;
         self.most_subpages().min(filled.next_multiple_of(SUBPAGES_PER_PAGE))

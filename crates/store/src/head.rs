@@ -89,7 +89,7 @@ impl Head {
                 Err(e) => found = found.or(Some(Err(e))),
             }
         }
-        // Of several files, only the first begins with a superblock.
+        // Among several files, only the first begins with a superblock.
         found.or_else(|| member_in(&self.first).map(Ok))
     }
     /// Whether one of several files begins like this, none of which is a pool by itself.

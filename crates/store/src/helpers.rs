@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use fulgurite_sys::{Clock, Notifier};
 
-/// How long writers wait for a sync while nobody is given a place.
+/// How long writers wait for a sync while no place is given.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Decides how long writers wait for another thread's sync, and keeps the threads to wake. See the
 /// top of the file.
 #[derive(Debug, Default)]
 pub struct Helpers {
-    /// Somebody syncs for writers.
+    /// A thread syncs for writers.
     syncs: AtomicBool,
     /// Subpages for which room is left, because a sync may have to write them.
     room: AtomicU64,
@@ -33,7 +33,7 @@ pub struct Helpers {
     /// Unparked when a writer begins to wait.
     woken: Mutex<Option<Thread>>,
     clock: Clock,
-    /// Of the queues over the pool.
+    /// The sleepers of the queues over the pool.
     sleepers: Mutex<Vec<Weak<Notifier>>>,
     /// There is work that its beginner does not do.
     left: AtomicBool,
@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Helpers {
-    /// Nobody helps; patience is measured by this clock.
+    /// Helpers of which none runs yet. Patience is measured by this clock.
     pub fn new(clock: Clock) -> Helpers {
         Helpers { clock, ..Helpers::default() }
     }
@@ -52,13 +52,13 @@ impl Helpers {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
-    /// From now on somebody syncs when writers find no place, or nobody does any more.
+    /// From now on a thread syncs when writers find no place, or none does any more.
     pub fn set_syncs(&self, room: Option<u64>) {
         self.leave(room.unwrap_or(0));
         self.syncs.store(room.is_some(), Ordering::Release);
         *lock(&self.short) = None;
     }
-    /// Unparks this thread when a writer begins to wait for a sync; none: nobody.
+    /// Unparks this thread when a writer begins to wait for a sync. None: no thread.
     pub fn set_woken(&self, thread: Option<Thread>) {
         *lock(&self.woken) = thread;
     }
@@ -168,7 +168,7 @@ mod tests {
         assert!(helpers.waits_for_sync() && helpers.is_short());
         helpers.set_syncs(None);
         assert!(!helpers.is_short() && !helpers.waits_for_sync());
-        // Nobody waits for a sync that nobody makes.
+        // Writers do not wait for a sync that no thread makes.
         let long_ago = Some(time.now_ns() - PATIENCE.as_nanos() as u64);
         *lock(&helpers.short) = long_ago;
         helpers.note_places();
@@ -195,7 +195,7 @@ mod tests {
     fn the_first_writer_that_waits_wakes_the_thread_that_syncs() {
         let helpers = Helpers::default();
         helpers.set_woken(Some(std::thread::current()));
-        // Nobody waits where nobody syncs, and a place ends the wait.
+        // Writers do not wait where no thread syncs, and a place ends the wait.
         assert!(!helpers.waits_for_sync());
         helpers.set_syncs(Some(100));
         for _ in 0..2 {

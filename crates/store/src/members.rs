@@ -92,7 +92,7 @@ impl Head {
     fn newest(&self) -> Option<&(u64, Member)> {
         self.copies.iter().flatten().max_by_key(|(generation, _)| *generation)
     }
-    /// Of two pages, none when neither is a member's.
+    /// Reads the two copies of a member's page. None when neither is one.
     fn of(pages: [&PageBuffer; 2]) -> Result<Option<Head>, Malformed> {
         let mut head: Option<Head> = None;
         for (copy, page) in pages.into_iter().enumerate() {
@@ -110,7 +110,7 @@ impl Head {
     }
 }
 
-/// The pool that what begins like this is a member of; none when it is none.
+/// The pool whose member begins like this. None when it is no member.
 #[must_use]
 pub fn member_in(head: &[u8]) -> Option<PoolId> {
     let page = |place: u32| {
@@ -136,7 +136,7 @@ fn driver(path: &Path, flash: &Arc<dyn Flash>) -> Result<Driver, MemberError> {
     Driver::new(&**flash, 4).map_err(|source| MemberError::Driver { path: path.into(), source })
 }
 
-/// What something says of itself as a member; none when it says nothing.
+/// What a file says of itself as a member. None when it says nothing.
 fn head_of(path: &Path, flash: &Arc<dyn Flash>) -> Result<Option<Head>, MemberError> {
     if flash.subpages() <= MEMBER_PAGES[1] {
         return Ok(None);

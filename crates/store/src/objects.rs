@@ -42,7 +42,7 @@ const WEIGHTS: [u32; UNITS_PER_PAGE as usize + 1] = {
     let mut weights = [0; UNITS_PER_PAGE as usize + 1];
     let mut units = 1;
     while units <= UNITS_PER_PAGE {
-        // Of the page, and of a page of the summary.
+        // Its share of the flash page, and of a page of the summary.
         let page = PAGE_WEIGHT.div_ceil(UNITS_PER_PAGE / units);
         weights[units as usize] = page + PAGE_WEIGHT.div_ceil(Owner::PER_PAGE as u32);
         units += 1;

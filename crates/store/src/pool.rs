@@ -56,7 +56,7 @@ pub struct LivePage {
     pub current: bool,
     /// The token that was next when it was written.
     pub time: u64,
-    /// Of an object: where it is in the flash page.
+    /// Where an object is in the flash page. None for a whole subpage.
     pub object: Option<ObjectLocation>,
 }
 
@@ -121,7 +121,7 @@ struct Inner {
     failed: Option<FlashError>,
     /// A thread has panicked in the midst of a change: nothing more is written.
     half_changed: bool,
-    /// Somebody has had the store since the last turn.
+    /// A caller has had the store since the last turn.
     stirred: bool,
     /// Turns since in which nothing ended.
     idle: u32,
@@ -173,9 +173,9 @@ pub struct Pool {
     /// caller yet.
     dropped: Mutex<Vec<u32>>,
     helpers: Helpers,
-    /// What differs in DRAM, where somebody says so.
+    /// What differs in DRAM, where changes are announced.
     changes: Changes,
-    /// What room there is, where somebody wants to know all the while.
+    /// What room there is, where a reader wants to know all the while.
     published: Published,
 }
 
@@ -468,7 +468,7 @@ impl Pool {
     /// When the flash fails; the pool takes no more changes then. When it has no checksums.
     pub fn sync(&self) -> Result<u64, PoolError> {
         if !self.checks {
-            // Nobody finds what is in it again.
+            // What is in it would never be found again.
             return Err(PoolError::MustCheck);
         }
         let token = self.lock_for_changes()?.store.sync()?;
@@ -478,7 +478,7 @@ impl Pool {
     /// Waits until a token that was named is durable.
     ///
     /// # Errors
-    /// When somebody rolls back behind it meanwhile; when the flash fails.
+    /// When the pool is rolled back to before it meanwhile; when the flash fails.
     fn durable(&self, token: u64) -> Result<(), PoolError> {
         self.until(|store| store.durable_token() >= token || store.is_gone(token))?;
         let is_there = {

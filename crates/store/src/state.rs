@@ -162,7 +162,7 @@ pub struct State {
     live_in_all: u64,
     /// Where objects are stored.
     objects: Objects,
-    /// Extents that have lost their last live flash page since somebody asked.
+    /// Extents that have lost their last live flash page since the last question.
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
     wear: Wear,
@@ -584,7 +584,7 @@ impl State {
         let mut places = self.map.page(page);
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
             version.put(h);
-            // Without a token nobody will ask for what was there.
+            // Without a token, no request can ask for what was there.
             if let Some(before) = places.get(h.subpage)
                 && self.tokens.newest().is_some()
             {
@@ -828,7 +828,7 @@ impl State {
         }
         Ok(())
     }
-    /// Drops what nobody needs any more from all pages, after recovery.
+    /// Drops what is not needed any more from all pages, after recovery.
     pub fn prune_everything(&mut self) -> Result<(), TableFull> {
         self.prune_all(&Unseen)
     }

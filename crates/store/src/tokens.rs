@@ -103,7 +103,7 @@ impl Tokens {
         debug_assert!(self.newest().is_none_or(|newest| newest < token));
         self.kept.push(KeptToken { token, pinned: false });
     }
-    /// Says when one was made; of one that is kept no more it is not remembered.
+    /// Records when a token was made. It is not remembered of a token that is not kept any more.
     pub fn set_time(&mut self, token: u64, age: u64, clock: u64) {
         if self.contains(token) {
             self.times.retain(|t| t.token != token);

@@ -25,7 +25,7 @@ pub struct Fills {
     pub median: u32,
     /// The most.
     pub max: u32,
-    /// Of all together.
+    /// The sum of all.
     pub sum: u64,
 }
 

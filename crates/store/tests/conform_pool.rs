@@ -285,7 +285,7 @@ fn damage_is_an_error_and_not_a_value() {
     for subpage in 0..8 {
         user.one(Op::Write, subpage, 100 + u64::from(subpage)).unwrap();
     }
-    // Somebody changes one bit of subpage 3, wherever it is stored.
+    // The medium changes one bit of subpage 3, wherever it is stored.
     let wanted = 103u64.to_le_bytes().repeat(SUBPAGE_BYTES / 8);
     let mut page = vec![0; SUBPAGE_BYTES];
     let place = (0..geometry().flash_pages() as usize).find(|place| {
@@ -702,7 +702,7 @@ fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     assert_eq!(pool.permissions(0), Some(Permissions::DEFAULT));
     assert_eq!(pool.permissions(pages - 1), Some(Permissions::DEFAULT));
     pool.delete_pages(pages - most..pages).unwrap();
-    // Nobody needs it any more.
+    // It is not needed any more.
     pool.leave_for_sync(0);
     pool.set_permissions(0..pages, Permissions::DEFAULT).unwrap();
     assert_eq!(pool.permissions(0), Some(Permissions::DEFAULT));

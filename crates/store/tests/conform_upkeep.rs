@@ -73,7 +73,7 @@ fn what_a_sync_leaves_to_do_is_told_and_done() {
     let written = |pool: &Pool| pool.counters().metadata;
     let before = written(&pool);
     write(&pool, 0..3, 1).unwrap();
-    // The second write of it is the witness of its commit, which nobody waits for.
+    // The second write of it is the witness of its commit, which no request waits for.
     medium.set_plan(FaultPlan::rule(Some(Op::Write), When::Nth(2), Fault::Late { polls: 20 }));
     pool.sync().unwrap();
     assert!(Layer::has_work(&pool));

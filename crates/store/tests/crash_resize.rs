@@ -74,11 +74,11 @@ fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) 
 /// What becomes of a pool's size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// Of subpages alone, while nobody has it open.
+    /// A pool of subpages alone, while no program has it open.
     Closed,
-    /// Of a pool with objects, while nobody has it open.
+    /// A pool with objects, while no program has it open.
     Objects,
-    /// Of a pool that begins to pack objects, while nobody has it open.
+    /// A pool that begins to pack objects, while no program has it open.
     Begins,
     /// It grows and goes on, with addresses for more than it has room for, or without.
     Open,

@@ -284,7 +284,7 @@ fn giving_up_what_is_lost() {
             Ok(())
         });
         looked.unwrap_or_else(|e| panic!("{}", attacks::replay(seed, &e)));
-        // It is durable by now: nobody needs the flash pages that were lost.
+        // It is durable by now, so the flash pages that were lost are not needed.
         world.flash.crash(&mut random);
         let (store, _) = recover(&mut world.flash, config).unwrap();
         for (subpage, place, what) in lost {

@@ -39,7 +39,7 @@ fn pool(seed: u64) -> World {
     let geometry = if objects { tiny_objects(160, 64) } else { Geometry::new(8 * 240, 8, Some(64)).unwrap() };
     let mut config: StoreConfig = attacks::config(None, seed);
     config.keep_tokens = 400;
-    // Extents are moved that nobody would gain anything by, too.
+    // Extents are also moved where that gains nothing.
     config.wear_spread = (seed % 2) as u32;
     config.table_indices = 64 / SUBPAGES_PER_PAGE + 500 + (seed % 7) as u32 * 60;
     World::new(geometry, config, seed)

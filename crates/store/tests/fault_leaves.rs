@@ -151,7 +151,7 @@ fn a_checkpoint_is_put_off_while_the_medium_reads_nothing() {
             for _ in 0..100 {
                 world.turn();
             }
-            // Nobody waits for it for ever.
+            // Nothing waits for it for ever.
             assert!(world.store.is_quiet(), "{error}: {:?}", world.store.info());
             assert_eq!((world.store.poisoned(), world.store.counters().checkpoints), (None, before), "{error}");
             world.sync();

@@ -28,7 +28,7 @@ fn bad(world: &World) -> BTreeSet<u32> {
     world.store.state().wear().places().iter().copied().collect()
 }
 
-/// Of each extent of anchors only the last pair of flash pages takes a write: each anchor passes
+/// In each extent of anchors only the last pair of flash pages takes a write, so each anchor passes
 /// over all others, in every life.
 #[test]
 fn anchors_pass_over_flash_pages_that_fail() {

@@ -105,7 +105,7 @@ impl Life {
         }
         results.into_iter().map(|result| result.expect("each ends")).collect()
     }
-    /// Everything is as the map says; of what it does not say, nothing was written.
+    /// Everything is as the map says. Nothing was written to what it does not say.
     fn check(&mut self, expected: &BTreeMap<u32, u64>) {
         let all: Vec<(u32, Option<u64>)> = (0..SUBPAGES).map(|subpage| (subpage, None)).collect();
         for wanted in all.chunks(DEPTH) {

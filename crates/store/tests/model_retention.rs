@@ -32,7 +32,7 @@ fn by_age_whatever_the_clock_does() {
             let before = clock;
             (clock, real) = (clock + step, real + step);
             if world.random.one_in(25) {
-                // Set back, by minutes or years; nobody knows how long that took.
+                // Set back, by minutes or years; how long that took is not known.
                 clock = clock.saturating_sub(world.random.below(2_000_000_u64));
             }
             unseen += step - clock.saturating_sub(before).min(step);

@@ -84,7 +84,7 @@ fn a_pool_whose_programs_die_soon_stays_usable() {
         let mut now = Life::open(medium);
         let is_last = life + 1 == LIVES;
         for _ in 0..if is_last { 2000 } else { 1 } {
-            // Of a life that is cut off soon, the first write or the sync may not end.
+            // In a life that is cut off soon, the first write or the sync may not end.
             let polls = if is_last || random.below(2) == 0 { u64::MAX } else { random.below(400) };
             let first = random.below(u64::from(SUBPAGES) - DEPTH as u64) as u32;
             let (mut requests, mut written) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
 const DEPTH: u32 = 64;
-/// Of the first page, and one of the next.
+/// Subpages of the first page, and one of the next.
 const SUBPAGES: u64 = 17;
 
 #[test]

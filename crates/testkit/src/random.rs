@@ -8,7 +8,7 @@ pub struct Random(pub u64);
 pub trait Number: Copy {
     /// As 64 bits.
     fn wide(self) -> u64;
-    /// Of 64 bits that hold no more than it can.
+    /// From 64 bits that hold no more than it can.
     fn narrow(wide: u64) -> Self;
 }
 macro_rules! numbers {

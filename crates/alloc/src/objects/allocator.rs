@@ -33,8 +33,8 @@ use crate::{BadSize, FreeError, StartError};
 
 /// Writes of all that is dirty, in search of a number.
 const TRIES: usize = 8;
-/// Of the DRAM for what the last state has and programs do not: where it is short, states are named
-/// that nobody asked for.
+/// The part of the DRAM for what the last state has and programs do not. When it is short, states
+/// are named that were not requested.
 const HISTORY_SHARE: u64 = 8;
 /// Threads that resolve faults in compatible mode.
 const HANDLERS: usize = 4;

@@ -96,7 +96,7 @@ pub struct Doors {
 
 struct Free {
     doors: Vec<Door>,
-    /// Those that are in use included.
+    /// All of them, including those in use.
     all: usize,
 }
 

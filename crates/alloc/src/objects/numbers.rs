@@ -20,9 +20,9 @@ pub const NOBODY: u32 = 0;
 pub enum Kind {
     /// There are none.
     Free,
-    /// Of a pool of this owner: a number that comes free is handed out again.
+    /// It belongs to a pool of this owner: a number that comes free is handed out again.
     Pool(u32),
-    /// Of an array, which begins at this number.
+    /// It belongs to an array, which begins at this number.
     Array(u32),
 }
 
@@ -46,7 +46,7 @@ pub struct Record {
     pub kind: Kind,
     /// Bytes of each.
     pub size: u16,
-    /// Those that are handed out, the lowest bit first.
+    /// The numbers that are handed out, the lowest bit first.
     pub bits: [u64; WORDS],
 }
 
@@ -65,7 +65,7 @@ pub struct Numbers {
     chunks: Vec<Chunk>,
     /// Chunks that are free.
     free: BTreeSet<u32>,
-    /// Of each owner and size, chunks of pools with a free number.
+    /// Chunks of pools with a free number, for each owner and size.
     open: BTreeMap<(u32, u16), BTreeSet<u32>>,
     /// Owners whose objects are permanent.
     permanent: BTreeSet<u32>,

@@ -205,7 +205,7 @@ mod tests {
             assert!(bytes.len() <= BYTES_MAX);
             bytes.resize(SUBPAGE_BYTES, 0);
             assert_eq!(decode_name(&bytes), Some((name.to_owned(), size, named)));
-            // Of neither kind, without a size, without a name.
+            // A record of neither kind, one without a size, and one without a name.
             for at in [0, 1, 2] {
                 let mut other = bytes.clone();
                 other[at..at + 1 + at / 2].fill(0);

@@ -173,7 +173,7 @@ pub(super) fn damage(opened: &OpenedPool, watch: Watch<'_>) -> Result<Found, Adm
     Ok(Found { damaged: damage, notes })
 }
 
-/// That the journal ends in part of a page.
+/// A note that the journal ends in part of a page.
 fn torn(report: &RecoverReport) -> Option<String> {
     report.torn.map(|place| {
         format!(
@@ -198,7 +198,7 @@ pub struct Check {
 /// The state that was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Of this pool.
+    /// The id of this pool.
     pub id: PoolId,
     /// Bytes that are needed, older versions included.
     pub live_bytes: u64,

@@ -58,7 +58,7 @@ pub struct Finding {
     pub kind: Damage,
     /// Where it is stored; of a member's list, in the member.
     pub flash_page: Option<u32>,
-    /// Of data: the subpage.
+    /// The subpage, when data is damaged.
     pub subpage: Option<u32>,
     /// Its first byte in the data.
     pub first_byte: Option<u64>,

@@ -93,7 +93,7 @@ enum AnchorCopy {
 }
 
 impl AnchorCopy {
-    /// Of one that is not broken.
+    /// A copy of an anchor that is not broken.
     fn of(content: &[u8], pool: PoolId, place: u32) -> AnchorCopy {
         match Header::open(&page_of(content)) {
             Ok((header, _, payload)) if (header.kind, header.pool, header.place) == (Kind::Anchor, pool, place) => {
@@ -134,7 +134,7 @@ fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static
             _ => {}
         }
         let [here, there] = [one, other].map(|copy| copy.and_then(AnchorCopy::sequence));
-        // Of one that is broken, or no page of metadata, that is said already.
+        // A copy that is broken, or no page of metadata, was reported already.
         let is_known = |copy: Option<AnchorCopy>| copy.is_some_and(|copy| copy != AnchorCopy::Foreign);
         let alone = here != there && is_known(one) && is_known(other);
         let place = if here > there { first } else { second };
@@ -277,7 +277,7 @@ mod tests {
             (all(&b, &torn), broken(&torn[..])),
             ((vec![], None), Some("its checksum does not match its content"))
         );
-        // Of another pool, or misplaced, it is none.
+        // An anchor of another pool, or a misplaced one, is no anchor here.
         assert_eq!(all(&b, &anchor(12, 6, b"x")), (vec![], Some(10)));
     }
     #[test]

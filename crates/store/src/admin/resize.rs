@@ -251,8 +251,8 @@ impl Resizing {
     }
 }
 
-/// Cuts a file of a pool that is open and locked: nobody else can be at it, and nothing is read
-/// behind the end.
+/// Cuts a file of a pool that is open and locked, so that no other command uses it, and nothing is
+/// read behind the end.
 fn cut(file: &Path, bytes: u64) -> io::Result<()> {
     let file = fulgurite_sys::descriptors::above_standard(|| std::fs::OpenOptions::new().write(true).open(file))?;
     file.set_len(bytes).and_then(|()| file.sync_all())
@@ -287,7 +287,7 @@ mod tests {
     fn longer<'p>(pool: &'p Path, left: &'p mut dyn FnMut(AdminError), had: u64, given: u64) -> Extended<'p> {
         Extended { pool, elsewhere: &[], left, files: vec![Longer { path: pool.into(), had, given }] }
     }
-    /// While a file was made longer, or since, nobody had the pool locked: what another command has
+    /// While a file was made longer, or since, the pool was not locked, so what another command has
     /// put there is not cut off.
     #[test]
     fn a_file_that_others_have_made_longer_is_not_cut() {

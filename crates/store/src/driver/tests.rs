@@ -151,8 +151,8 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
             reclaimed += 1;
         }
         let counters = store.counters();
-        // Of each extent that was filled first four are moved. Without checksums each seems to be
-        // damaged.
+        // Four flash pages are moved of each extent that was filled first. Without checksums each
+        // seems to be damaged.
         assert_eq!((reclaimed, counters.copied), if checks { (5, 20) } else { (1, 4) });
         assert_eq!(counters.damaged, if checks { 0 } else { 4 });
         let record = flash.record();

@@ -86,7 +86,7 @@ impl MapWriter {
     /// Where a subpage is stored; none if it was never written.
     #[inline]
     pub fn get(&self, subpage: u32) -> Option<Located> {
-        // Nobody else changes it.
+        // No other thread changes it.
         Located::of(self.map.word(self.slot(subpage / N), subpage % N))
     }
     /// Where all subpages of a page are stored.

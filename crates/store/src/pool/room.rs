@@ -235,7 +235,7 @@ mod tests {
             panic!("in the midst of a change");
         }));
         assert!(died.is_err());
-        // As if somebody waited for places.
+        // As if a writer waited for places.
         pool.starved.store(true, Ordering::Relaxed);
         assert!(!Layer::may_place(&pool));
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(pool.written(&mut Vec::new()), Err(poisoned));
         assert_eq!(pool.begin_flush(), Err(poisoned));
         assert!(!pool.not_written(50, FlashError::Io(5)));
-        // Nothing is left to be done, so that nobody goes on trying.
+        // Nothing is left to be done, so that no thread goes on trying.
         assert!(!pool.work());
         assert!(Layer::may_place(&pool));
         // What was durable is known to be.

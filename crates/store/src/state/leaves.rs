@@ -10,7 +10,7 @@
 //! * the oldest kept token sees that version: so no roll back changes it;
 //! * it stays when its process ends;
 //! * it has not changed since its piece of the checkpoint in effect was made;
-//! * nobody has pinned it.
+//! * it is not pinned.
 //!
 //! Which leaves go is decided by a clock, over the pages whose leaves are here.
 //!
@@ -49,7 +49,7 @@ const BLOCK: usize = 64;
 const LEAF_ONE: usize = BLOCK + 12;
 /// The most DRAM for blocks that come at once.
 const BLOCKS_AT_ONCE: usize = 256 << 10;
-/// Of a page: its leaf does not go.
+/// The mark of a page whose leaf stays in DRAM.
 const HELD: u8 = 2;
 /// Bytes of a checkpoint's header before its histories.
 const PIECE_HEAD: usize = 16;
@@ -106,8 +106,9 @@ pub(super) struct Leaves {
     changed: PageSet,
     changed_count: usize,
     since: PageSet,
-    /// Of the changed ones, those that had whole subpages or older versions when it came into
-    /// effect: none has them go as they are. What they take of DRAM.
+    /// Changed pages that had whole subpages or older versions when the checkpoint came into
+    /// effect, so that they cannot leave as they are. Then their number and the DRAM that they
+    /// take.
     rigid: PageSet,
     rigid_count: usize,
     rigid_bytes: usize,
@@ -129,7 +130,7 @@ pub(super) struct Leaves {
     /// By page: it was used since the hand came by, or does not go whatever the hand does.
     used: Arc<[AtomicU8]>,
     pinned: HashMap<u32, u32, FixedState>,
-    /// Of the checkpoint in effect, ascending.
+    /// The pieces of the checkpoint in effect, ascending.
     pieces: Vec<Piece>,
     out: u32,
 }

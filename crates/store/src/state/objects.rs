@@ -13,7 +13,7 @@ use super::{Held, N, Seen, State, Version, entries_of, held};
 use crate::geometry::FIRST_EXTENT;
 use crate::table::TableFull;
 
-/// Of an object in a checkpoint: where it is stored, and its checksum.
+/// Objects in a checkpoint: where each is stored, and its checksum.
 pub(super) fn objects_of(words: &[u32]) -> impl Iterator<Item = (ObjectLocation, u32)> {
     words.as_chunks::<{ WORDS_OF_AN_OBJECT as usize }>().0.iter().map(|words| ObjectLocation::of_words(*words))
 }

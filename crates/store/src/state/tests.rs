@@ -255,7 +255,7 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
         moved.push(ObjectMoved { subpage, from: 40, from_offset: 0, offset });
         state.may_move(&moved)
     };
-    // Of what is not there any more a byte is enough.
+    // A byte is enough for what is not there any more.
     for (subpage, offset, fits) in
         [(3, 3984, true), (3, 4000, false), (4, 4080, true), (4, 4096, false), (160, 0, false)]
     {

@@ -15,17 +15,17 @@ use crate::tokens::TokenTime;
 /// The least [`StoreConfig::history_bytes`]: the journal pages of two small commits and some
 /// versions.
 const HISTORY_MIN: usize = 512 << 10;
-/// Of that, for pages of a checkpoint and of summaries that wait to be sent, and for the batch that
-/// brings a limit about.
+/// The part of it for pages of a checkpoint and of summaries that wait to be sent, and for the
+/// batch that reaches a limit.
 const SLACK: usize = 32 * SUBPAGE_BYTES;
 
 /// The pool's own time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Clock {
     pub age: u64,
-    /// What the clock said last; none when nobody has said the time yet.
+    /// What the clock said last. None when the pool was never given the time.
     last: Option<u64>,
-    /// Somebody says the time in this life of the pool.
+    /// The pool is given the time in this life.
     runs: bool,
 }
 
@@ -38,7 +38,7 @@ impl Clock {
         self.age = self.age.saturating_add(clock.saturating_sub(self.last.unwrap_or(clock)));
         (self.last, self.runs) = (Some(clock), true);
     }
-    /// The pool's time, and the clock's; none when nobody says it.
+    /// The pool's time, and the clock's. None when the pool is not given the time.
     pub fn now(&self) -> Option<(u64, u64)> {
         self.last.filter(|_| self.runs).map(|clock| (self.age, clock))
     }
@@ -78,7 +78,7 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
     // once more on their way.
     let divided = bytes - SLACK;
     let commit_after = config.commit_after.min(divided / 4 / (6 * SUBPAGE_BYTES)).max(2);
-    // Of the rest, half for entries; their memory grows by an eighth.
+    // Half of the rest is for entries; their memory grows by an eighth.
     let half = (divided - divided / 4) / 2;
     let entries = half / 9 * 8 / 16;
     let table_limit = config.table_limit.min(geometry.pages().saturating_add(entries.try_into().unwrap_or(u32::MAX)));

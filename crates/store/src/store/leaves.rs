@@ -57,8 +57,8 @@ impl Store {
         self.state.bring_in(page, leaf).map_err(|_| FlashError::Corrupt)
     }
 
-    /// Of how many pages the leaves may have to stay for one change: a quarter of their share, and
-    /// at least one. All where none is ever out.
+    /// The number of pages whose leaves may have to stay for one change: a quarter of their share,
+    /// and at least one. All where none is ever out.
     pub fn leaves_at_once(&self) -> usize {
         if self.state.is_paged() { (self.state.leaf_share() / 4 / LEAF_BYTES).max(1) } else { usize::MAX }
     }
@@ -108,7 +108,7 @@ impl Store {
         }
         Ok(ready)
     }
-    /// Of how many pages, at most, leaves may change or come now.
+    /// The most pages whose leaves may change or come now.
     fn room_for_leaves(&mut self, pages: usize) -> Result<usize, WriteError> {
         let (share, kept) = (self.state.leaf_share(), self.state.leaf_bytes_kept());
         let may = (share / 2).saturating_sub(kept) / LEAF_BYTES;
@@ -145,7 +145,7 @@ impl Store {
     }
     /// For how many subpages, each of another page, leaves may change before the next sync.
     pub(super) fn leaf_room_after(&self, older: u64) -> u64 {
-        // Of a page whose status changes, one leaf.
+        // A page whose status changes changes one leaf.
         self.state.leaf_room().saturating_sub(older.div_ceil(N.into()))
     }
     /// Whether leaves for `subpages` changes are hardly left, and a sync would let others leave.
@@ -194,7 +194,7 @@ impl Store {
         }
         Ok(all)
     }
-    /// Those may go again.
+    /// These leaves may leave DRAM again.
     pub fn let_go_of_leaves(&mut self) {
         for page in std::mem::take(&mut self.wanted.statuses) {
             self.state.unpin_leaf(page);
@@ -209,7 +209,7 @@ impl Store {
         }
         Ok(all)
     }
-    /// Whether nobody waits for a leaf.
+    /// Whether no request waits for a leaf.
     pub(super) fn is_quiet_about_leaves(&self) -> bool {
         self.wanted.pages.is_empty() && self.wanted.reading.is_empty()
     }

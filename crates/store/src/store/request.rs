@@ -35,7 +35,7 @@ pub enum Outcome {
     Copied(u32),
     /// A copy was read, and could not be written.
     NotWritten(FlashError),
-    /// It failed; of a copy, the reading.
+    /// It failed; in the case of a copy, the reading failed.
     Failed(FlashError),
 }
 

@@ -135,7 +135,7 @@ impl Store {
     }
     /// For how many pages that are deleted what they made old can be remembered.
     pub(crate) fn room_for_deletions(&self) -> u64 {
-        // Of each page, one leaf changes.
+        // One leaf of each page changes.
         (self.history_after(0) / u64::from(N)).min(self.leaf_room_after(0))
     }
     /// What there is least of.
@@ -174,7 +174,7 @@ impl Store {
         let versions = u64::from(self.state.table().versions());
         let longer = self.checkpoint_extents_of(versions + unneeded + 2 * older) - self.checkpoint_extents_of(versions);
         let kept = u64::from(self.reserve() + metadata + longer) * u64::from(geometry.data_pages());
-        // Of what is not worth emptying some flash pages are lost in each extent.
+        // In each extent that is not worth emptying, some flash pages are lost.
         let for_data = u64::from(self.extents.for_data());
         // Where addresses do not bound the data, a sixteenth stays free, as in other pools.
         let free = if geometry.promises_more() { for_data * u64::from(geometry.data_pages()) / 16 } else { 0 };

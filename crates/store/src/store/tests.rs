@@ -253,7 +253,7 @@ fn the_pools_time_goes_on_with_the_clock_and_never_back() {
     assert_ne!(clock, Clock::after(None));
     let mut store = made(small(), StoreConfig { keep_tokens: 9, keep_age: 10, ..StoreConfig::default() }).0;
     store.clock = std::mem::take(&mut clock);
-    // Nobody has said the time: tokens have none.
+    // The pool was never given the time, so tokens have none.
     store.sync().unwrap();
     assert_eq!(store.state().tokens().times(), []);
     let mut times = Vec::new();
@@ -478,7 +478,7 @@ fn room_ends_where_the_indices_of_the_table_do() {
     let few = StoreConfig { table_indices: 300, ..StoreConfig::default() };
     let (store, _) = made(large(), few);
     assert_eq!((store.state().room_for(), store.info().room), (296, 17));
-    // Else four indices, where two pages' worth are left.
+    // Otherwise four indices, where two pages' worth are left.
     let (mut store, _) = made(large(), StoreConfig { history_bytes: 512 << 10, ..few });
     assert_eq!((store.state().room_for(), store.info().room, store.indices_for_writes()), (296, 66, 66));
     write(&mut store, 0..5);
@@ -563,7 +563,8 @@ fn writes_are_let_in_as_far_as_the_table_and_checksums_have_room() {
     store.old_limit = 0;
     assert_eq!(store.admit_statuses(&[0, 1, 2], Status::ALLOCATED), Ok(()));
     store.old_limit = 100;
-    // Of each that is used a version more, and two entries for each subpage; two pages' worth stay.
+    // Each page that is used needs a version more, and two entries for each subpage; two pages'
+    // worth stay.
     for (entries, may) in [(32 + 25 + 9, Ok(())), (32 + 25 + 8, Err(TableFull))] {
         of_table(&mut store, entries);
         assert_eq!(delete(&mut store), may.map_err(WriteError::Table), "{entries} entries");

@@ -297,7 +297,7 @@ fn open_damaged(
                 Found::Damaged(_) => met.damaged += 1,
             }
             if token < promise.acknowledged {
-                // Only when it was the newest commit that was damaged can nobody know.
+                // When the newest commit was damaged, and only then, the loss cannot be known.
                 let lost = before.values().flatten().filter_map(|c| match c {
                     Content::Metadata(page) => Header::open(page).ok().map(|(h, ..)| h),
                     _ => None,

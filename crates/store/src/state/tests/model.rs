@@ -36,7 +36,7 @@ impl At {
     }
 }
 
-/// What somebody sees: contents by subpage, each by its number, and what pages there are.
+/// What programs or a token see: contents by subpage, each by its number, and what pages there are.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct View {
     contents: BTreeMap<u32, u32>,
@@ -72,7 +72,7 @@ impl Model {
     fn of_subpages(&self) -> Range<u32> {
         3..if self.has_objects() { FIRST_OF_OBJECTS } else { G.extents }
     }
-    /// The contents that somebody sees.
+    /// The contents that programs or a token see.
     fn needed(&self) -> BTreeSet<u32> {
         self.tokens.values().chain([&self.now]).flat_map(|view| view.contents.values().copied()).collect()
     }
@@ -149,7 +149,7 @@ impl Model {
     fn write_objects(&mut self) {
         let Some(flash_page) = self.free(FIRST_OF_OBJECTS..G.extents).first().copied() else { return };
         let free = self.random.one_in(5);
-        // Of pages of one status.
+        // The pages have one status.
         let status = Status::ALLOCATED.with(Status::WRITE);
         let mut record = ObjectsWritten::new(if free { 0 } else { flash_page }, status);
         let mut subpages: BTreeSet<u32> = BTreeSet::new();

@@ -90,7 +90,7 @@ pub struct ObjectLog {
     pub(super) reclaim: Option<ObjectReclaim>,
     pub(super) ready: VecDeque<MovePage>,
     pub(super) moving: Vec<(u32, MovePage)>,
-    /// Those that are written, and wait for leaves of their objects to be recorded.
+    /// Flash pages that are written, and wait for leaves of their objects to be recorded.
     pub(super) landed: Vec<(u32, MovePage)>,
 }
 
@@ -155,7 +155,7 @@ impl ObjectLog {
         // What is taken at once is not halved by packing, because all of it may be freed objects,
         // which have no flash page.
         let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
-        // Of an extent, in addition to their summary.
+        // The owners of an extent, in addition to their summary.
         let units = UNITS_PER_PAGE as usize;
         let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
         // Memory that grows doubles.

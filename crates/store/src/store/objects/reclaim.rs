@@ -43,7 +43,7 @@ const REPEATED_MAX: u32 = 16;
 /// The search for what is needed.
 #[derive(Debug, Default)]
 struct Search {
-    /// Of these subpages, ascending, or of all up to one.
+    /// It searches these subpages, ascending, or all up to `all`.
     subpages: Vec<u32>,
     all: Option<u32>,
     /// Which is next.

@@ -67,7 +67,7 @@ impl<'h> Division<'h> {
         let divided = !has_few(geometry) && bytes >= DIVIDED_FROM * SUBPAGE_BYTES;
         Division { heat, writer: Writer::Program, from: if divided { HOT_WRITTEN } else { Heat::DEGREES } }
     }
-    /// Of what is copied from an extent.
+    /// The division of what is copied from an extent.
     pub fn of_copies(heat: &'h Heat, geometry: Geometry) -> Division<'h> {
         Division { heat, writer: Writer::Reclaim, from: if has_few(geometry) { Heat::DEGREES } else { HOT_COPIED } }
     }

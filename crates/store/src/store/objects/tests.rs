@@ -250,7 +250,7 @@ fn what_waits_for_space_that_does_not_come_is_told() {
     made.0.poison(FlashError::Io(5));
     assert_eq!(made.0.take_batch(given.number), Some(Err(WriteError::Poisoned(FlashError::Io(5)))));
 }
-/// Of the objects of a subpage the one that is meant is given up, and no other.
+/// Of several objects of a subpage, the one that is meant is given up, and no other.
 #[test]
 fn one_version_of_an_object_is_given_up() {
     let mut made = made(few(), StoreConfig::default());

@@ -17,7 +17,7 @@ fn what_cannot_be_read_is_given_up_where_it_lies() {
     let then = |store: &Store| store.state().located_at(21, token).unwrap().place;
     let (new, old) = (now(store), then(store));
     assert_ne!(new, old);
-    // Nobody needs what has moved.
+    // What has moved is not needed here.
     assert_eq!((store.mark_lost(22, new), store.mark_lost(21, new + 1)), (Ok(false), Ok(false)));
     assert_eq!(store.mark_lost(21, new), Ok(true));
     let all = all_of(&mut made);

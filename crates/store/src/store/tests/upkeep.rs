@@ -121,7 +121,8 @@ fn what_was_emptied_is_made_free_when_it_is_wanted() {
 }
 #[test]
 fn the_more_it_is_needed_the_more_is_copied_at_a_time() {
-    // Of eleven extents with which it begins, or less than nine, or six and fewer.
+    // Reclaim begins with eleven free extents, is in need with less than nine, and is short with
+    // six and fewer.
     for (free, copies) in [(10, 16), (9, 16), (8, 48), (7, 48), (6, 112), (4, 112), (3, 112)] {
         let mut made = made(Geometry::new(200 * 256, 256, Some(4096)).unwrap(), StoreConfig::default());
         write(&mut made.0, 0..255);

@@ -124,7 +124,7 @@ fn hot_and_cold_are_packed_apart_where_there_is_enough_of_both() {
             // Behind the cold ones.
             assert!(planned.iter().filter(is_hot).all(|planned| planned.page >= cold as u32), "{what}");
         } else {
-            // All are of what there is more of; of as much, cold.
+            // All belong to the kind of which there is more; if both are equal, to the cold one.
             assert_eq!(of_hot.len(), if hot as usize > cold { pages } else { 0 }, "{what}");
         }
     }
