@@ -79,7 +79,7 @@ fn a_device_keeps_its_states_and_only_a_device_takes_frames() {
 }
 
 #[test]
-fn sizes_that_are_none_are_told_before_anything_is_made() {
+fn sizes_that_are_none_are_refused_before_anything_is_made() {
     let directory = tempfile::tempdir().unwrap();
     let none = Settings { dram_bytes: DRAM, ..Settings::default() };
     let path = directory.path().join("new");

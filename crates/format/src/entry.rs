@@ -367,7 +367,7 @@ mod tests {
             prop_assert_eq!((entry.start().0, entry.previous().0, entry.valid(), entry.time(), entry.status().bits()), (start, previous, valid, time, status));
         }
         #[test]
-        fn packed_subpages_lie_side_by_side(valid in 1..1u32 << 16) {
+        fn packed_subpages_are_contiguous(valid in 1..1u32 << 16) {
             let entry = PageEntry::new(FlashPage(100), EntryIndex::NONE, valid, 0, Status::PACKED);
             let places: Vec<_> = (0..16).filter_map(|s| entry.place(s, 16)).map(|p| p.0).collect();
             prop_assert_eq!(&places, &(100..100 + u64::from(valid.count_ones())).collect::<Vec<_>>());

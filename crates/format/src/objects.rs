@@ -234,7 +234,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_freed_object_lies_nowhere_and_an_empty_one_somewhere() {
+    fn a_freed_object_has_no_location_and_an_empty_one_has_one() {
         let objects = ObjectsWritten::new(9, Status::ALLOCATED);
         let place = |length, offset| objects.location(&ObjectWritten { subpage: 1, length, offset, checksum: 0 });
         assert_eq!(place(0, 0), ObjectLocation::FREED);

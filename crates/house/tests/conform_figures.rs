@@ -84,7 +84,7 @@ fn marks(name: &str) -> (String, String) {
 }
 
 #[test]
-fn tables_are_those_of_the_kept_results() {
+fn tables_show_the_kept_results() {
     let path = root().join("docs/figures-archive.md");
     let shown = read(&path);
     let mut made = shown.clone();
@@ -155,7 +155,7 @@ fn the_readme_says_what_the_claims_say() {
 }
 
 #[test]
-fn charts_are_those_of_the_kept_results() {
+fn charts_show_the_kept_results() {
     let directory = root().join("docs/charts");
     let page = read(&root().join("docs/figures.md"));
     let charts = figures::charts::all(&results());

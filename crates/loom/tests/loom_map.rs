@@ -98,11 +98,11 @@ fn a_page_goes_out_and_comes_in_again() {
 }
 #[test]
 #[should_panic(expected = "Some(Located")]
-fn without_the_second_look_it_is_wrong() {
+fn without_the_second_check_it_is_wrong() {
     model(|| run(0, 100), || [run(0, 200), run(1, 300)], Map::get_and_trust, 5);
 }
 #[test]
 #[should_panic(expected = "Some(Located")]
-fn without_the_second_look_few_are_wrong() {
+fn without_the_second_check_few_are_wrong() {
     model(|| few(0, &[5, 9], 100), || [few(0, &[2, 5, 9], 200), few(1, &[0, 1, 2], 300)], Map::get_and_trust, 9);
 }

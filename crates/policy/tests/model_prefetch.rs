@@ -139,7 +139,7 @@ fn turns_off_when_it_does_not_pay_and_on_again_when_it_does() {
 }
 
 #[test]
-fn streams_that_break_off_are_bounded_before_any_eviction_tells() {
+fn streams_that_break_off_are_bounded_before_any_eviction_shows_it() {
     let seed = 17;
     println!("seed {seed}");
     let mut random = Random(seed);

@@ -528,7 +528,7 @@ fn a_cursor_holds_while_the_policy_changes() {
 }
 
 #[test]
-fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
+fn the_coldest_are_reported_in_the_order_in_which_they_would_be_evicted() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     for policy in ReplacementPolicy::ALL {

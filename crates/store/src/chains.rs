@@ -89,7 +89,7 @@ mod tests {
         assert_eq!((chains.of(1), chains.of(2)), (0, 10));
     }
     #[test]
-    fn what_cannot_be_counted_stays_at_the_most() {
+    fn what_cannot_be_counted_stays_at_the_maximum() {
         let mut chains = Chains::new(1, 1);
         (0..70_000).for_each(|_| chains.added(0));
         chains.superseded(0, 0, 1);

@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC);
     }
     #[test]
-    fn that_little_is_left_is_told_before_it_ends() {
+    fn that_little_is_left_is_reported_before_it_ends() {
         let changes = Changes::default();
         changes.watch(1000, 700);
         let claimed = (0..700).take_while(|_| !changes.is_low() && (changes.take() || changes.claim(700))).count();
@@ -439,7 +439,7 @@ mod tests {
         changes
     }
     #[test]
-    fn room_is_looked_at_when_what_is_beyond_enough_may_be_gone() {
+    fn room_is_read_again_when_what_is_beyond_enough_may_be_used() {
         // Enough are all frames, a quarter more, and twice 128.
         assert_eq!([1505, 1506].map(|room| watched(1000, room).asks()), [true, false]);
         assert!(!watched(0, 0).asks());

@@ -282,7 +282,7 @@ mod tests {
         assert!(matches!(Geometry::usual(64), Err(GeometryError::TooSmall { .. })));
     }
     #[test]
-    fn what_is_too_small_is_told_how_much_it_needs() {
+    fn a_refusal_of_too_small_a_size_says_how_much_is_needed() {
         let Err(GeometryError::TooSmall { needed, .. }) = Geometry::new(64, 8, None) else { panic!("too small") };
         Geometry::new((needed / 4096) as u32, 8, None).unwrap();
         assert!(matches!(Geometry::new(1 << 18, 512, Some(1 << 18)), Err(GeometryError::TooFull { .. })));

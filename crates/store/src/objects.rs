@@ -599,7 +599,7 @@ mod tests {
     }
     /// Both packers put each object where a search through all pages would.
     #[test]
-    fn model_each_object_goes_where_it_is_said_to() {
+    fn model_each_object_is_put_where_it_is_said_to_be() {
         let mut state = fulgurite_testkit::Random(11);
         let mut random = |below: u64| state.below(below);
         for round in 0..200 {

@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(tokens.newest(), Some(9));
     }
     #[test]
-    fn there_is_room_for_so_many_and_no_more() {
+    fn there_is_room_for_that_number_and_no_more() {
         let mut tokens = Tokens::default();
         (1..TOKENS_MAX as u64).for_each(|token| tokens.push(token));
         assert!(!tokens.is_full());
@@ -185,7 +185,7 @@ mod tests {
         assert!(tokens.is_full());
     }
     #[test]
-    fn times_are_those_of_tokens_that_are_kept() {
+    fn times_are_of_tokens_that_are_kept() {
         let mut tokens = Tokens::default();
         [2, 5, 9].into_iter().for_each(|token| tokens.push(token));
         let ages = |tokens: &Tokens| tokens.times().iter().map(|t| (t.token, t.age)).collect::<Vec<_>>();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(ages(&tokens), [(5, 50)]);
     }
     #[test]
-    fn what_is_read_stays_until_its_last_reader_goes() {
+    fn what_is_read_stays_until_its_last_reader_ends() {
         let mut tokens = Tokens::default();
         (1..=5).for_each(|token| tokens.push(token));
         assert!(!tokens.begin_read(9) && tokens.begin_read(2) && tokens.begin_read(2) && tokens.begin_read(4));

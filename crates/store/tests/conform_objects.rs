@@ -419,7 +419,7 @@ fn check_through(flash: &dyn Flash, subpages: &[u32], now: &Contents) {
 }
 
 #[test]
-fn where_objects_lie_may_be_on_flash_alone() {
+fn locations_of_objects_may_be_on_flash_alone() {
     let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(2048).unwrap(), FaultPlan::default()));
     let medium: Arc<dyn Flash> = faulty.clone();
     Pool::format(&medium, geometry(), POOL, 0).unwrap();

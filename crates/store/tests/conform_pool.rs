@@ -384,7 +384,7 @@ fn a_failed_flush_poisons_the_pool_and_reads_go_on() {
 }
 
 #[test]
-fn writers_are_told_when_there_is_no_space_and_readers_go_on() {
+fn writers_get_an_error_when_there_is_no_space_and_readers_go_on() {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
     let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();

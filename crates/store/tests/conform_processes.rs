@@ -79,7 +79,7 @@ fn a_process_that_ends_leaves_what_it_has_named_and_made_to_stay() {
     assert_eq!((there(&pool), pool.tokens().newest()), (vec![1, 2], Some(next)));
 }
 #[test]
-fn pages_of_which_nobody_was_told_are_not_forgotten() {
+fn pages_that_were_not_reported_are_not_forgotten() {
     let medium = medium();
     let pool = open(&medium, true);
     make(&pool, 7, TEMPORARY);

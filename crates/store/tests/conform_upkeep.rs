@@ -65,7 +65,7 @@ fn assert_sound(pool: &Pool) -> StoreInfo {
 }
 
 #[test]
-fn what_a_sync_leaves_to_do_is_told_and_done() {
+fn what_a_sync_leaves_to_do_is_reported_and_done() {
     let medium = medium();
     let pool = open(&medium, config());
     while Layer::work(&pool) {}
@@ -90,7 +90,7 @@ fn what_a_sync_leaves_to_do_is_told_and_done() {
     assert!(matches!(looked, Err(PoolError::Recover(_))));
 }
 #[test]
-fn who_only_looks_changes_nothing_and_is_told_so() {
+fn an_inspection_changes_nothing_and_says_so() {
     let medium = medium();
     let pool = open(&medium, config());
     write(&pool, 0..3, 1).unwrap();
@@ -272,7 +272,7 @@ fn what_is_given_up_is_an_error_until_it_is_written_again() {
 /// A pool that has lost something promised can be inspected unchanged, and opened when that is
 /// accepted.
 #[test]
-fn a_loss_is_accepted_by_who_says_so_and_seen_by_who_looks() {
+fn a_loss_is_accepted_on_request_and_shown_by_an_inspection() {
     let medium = medium();
     let pool = open(&medium, config());
     for number in 1..4 {

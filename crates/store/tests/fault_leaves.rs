@@ -94,7 +94,7 @@ fn a_write_that_needs_a_piece_that_fails_is_refused_as_long_as_it_does() {
 }
 
 #[test]
-fn a_damaged_piece_is_told_from_what_was_written() {
+fn a_damaged_piece_is_distinguished_from_what_was_written() {
     let mut world = mostly_out(2);
     let page = a_page_that_is_out(&world);
     let place = piece(&world, page);
@@ -214,7 +214,7 @@ fn reclaim_leaves_alone_what_it_cannot_find() {
 
 /// Pieces that fail now and then, for everybody.
 #[test]
-fn all_goes_on_beside_reads_that_fail() {
+fn all_goes_on_while_reads_fail() {
     for seed in 0..6 {
         let mut world = mostly_out(seed);
         let mut failing = 0;

@@ -199,7 +199,7 @@ fn an_unreadable_page_of_the_journal_can_be_accepted_too() {
 }
 
 #[test]
-fn what_a_crash_tore_is_told_and_refuses_nothing() {
+fn what_a_crash_tore_is_reported_and_refuses_nothing() {
     let (mut torn, mut seen) = (0, 0);
     for seed in first_seed()..first_seed() + runs(60) {
         println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
@@ -227,7 +227,7 @@ fn what_a_crash_tore_is_told_and_refuses_nothing() {
 }
 
 #[test]
-fn a_pool_is_looked_at_without_and_changed_with_the_override() {
+fn a_pool_is_inspected_without_and_changed_with_the_override() {
     const POOL: PoolId = PoolId([5; 16]);
     let geometry = Geometry::new(1024, 16, Some(256)).unwrap();
     let memory = Arc::new(MemoryFlash::new(1024).unwrap());

@@ -242,7 +242,7 @@ fn extents_of(world: &World, subpages: impl Iterator<Item = u32>) -> std::collec
 }
 
 #[test]
-fn hot_and_cold_lie_apart() {
+fn hot_and_cold_are_kept_apart() {
     for (extents, apart) in [(136, true), (120, false)] {
         let mut world = World::new(tiny_objects(extents, 1 << 12), configs(0).1, 7);
         let hot: Vec<(u32, usize)> = (0..60).map(|i| (i * 16, 680)).collect();

@@ -63,7 +63,7 @@ fn write(store: &mut Store, flash: &mut Metadata, subpage: u32, what: &str) -> b
 }
 
 #[test]
-fn who_must_sync_is_told_so() {
+fn a_writer_that_must_sync_gets_an_error() {
     let (mut refused, mut reclaimed) = (0, 0);
     for seed in 1..=12u64 {
         // Few extents, and as many as are sorted by heat.

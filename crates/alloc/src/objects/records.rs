@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((decode_chunk(&[0; SUBPAGE_BYTES]), decode_name(&[0; SUBPAGE_BYTES])), (None, None));
     }
     #[test]
-    fn nothing_lies_on_anything_else() {
+    fn nothing_overlaps_anything_else() {
         assert!(of_name(0) > HEADER && of_name(NAMES_MAX - 1) < of_chunk(0));
         assert_eq!(of_object(CHUNK - 1) + 1, of_chunk(1));
         assert_eq!(u64::from(of_object(3 * CHUNK - 1)) + 1, addresses(3));

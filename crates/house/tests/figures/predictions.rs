@@ -54,7 +54,7 @@ fn one(config: &str, rows: &[&Value]) -> Table {
 }
 
 #[test]
-fn what_is_off_is_told_with_its_sign_and_meant_without() {
+fn what_is_off_is_printed_with_its_sign_and_meant_without() {
     let row = |workload: &str, predicted: f64, simple: Option<f64>| {
         serde_json::json!({
             "workload": workload, "config": "pool", "share_of_dram_only": predicted, "simple_share": simple,

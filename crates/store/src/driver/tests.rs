@@ -168,7 +168,7 @@ fn what_is_copied_is_what_was_there_and_each_frame_comes_back() {
 }
 /// A copy that cannot be read is distinguished from one that cannot be written.
 #[test]
-fn how_a_copy_fails_is_told() {
+fn how_a_copy_fails_is_reported() {
     // Either is retried: unread ones after all else, unwritten ones at another place.
     for (op, nth, damaged, repeated) in [(Op::Read, 2, 1, 0), (Op::Write, 1, 0, 1)] {
         let flash = faulty();

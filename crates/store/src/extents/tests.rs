@@ -93,7 +93,7 @@ fn metadata_takes_no_extent_with_bad_pages_and_those_that_are_too_bad_are_not_us
     assert_eq!(extents.take_for_metadata(&wear), None);
 }
 #[test]
-fn what_is_hot_goes_where_was_written_least_and_bad_extents_come_first() {
+fn what_is_hot_is_put_where_was_written_least_and_bad_extents_come_first() {
     let mut wear = with_fills(&[(3, 5), (4, 2), (5, 9), (6, 1), (7, 8)]);
     (8..16).for_each(|extent| wear.set_fills(extent, &[4]));
     let mut extents = Extents::new(FEW);
@@ -115,7 +115,7 @@ fn what_is_hot_goes_where_was_written_least_and_bad_extents_come_first() {
     assert_eq!(first(&mut extents, Writer::Program, 0, &wear), 9 * 8);
 }
 #[test]
-fn streams_lie_side_by_side_and_leave_out_bad_pages() {
+fn streams_are_contiguous_and_leave_out_bad_pages() {
     assert!(has_few(FEW) && !has_few(MANY));
     assert_eq!((open_at_most(FEW), open_at_most(MANY)), (2, 5));
     let (mut extents, mut wear) = (Extents::new(FEW), Wear::new(FEW));

@@ -104,7 +104,7 @@ fn model_the_same_as_an_array() {
 }
 
 #[test]
-fn model_what_lies_side_by_side_takes_half() {
+fn model_what_is_contiguous_takes_half() {
     let pages = 1 << 14;
     let mut writer = MapWriter::new(pages);
     let empty = writer.map().bytes();

@@ -367,7 +367,7 @@ fn there_are_no_more_bands_than_a_page_has_room_for() {
     }
 }
 #[test]
-fn each_flash_page_lies_on_one_member_and_each_says_what_it_has() {
+fn each_flash_page_is_on_one_member_and_each_says_what_it_has() {
     let made = three();
     assert_eq!(
         (made.pool(), made.ids().collect::<Vec<_>>()),
@@ -461,7 +461,7 @@ fn a_member_is_known_by_either_of_its_copies() {
     }
 }
 #[test]
-fn what_lies_in_the_place_of_a_member_is_told() {
+fn what_is_found_instead_of_a_member_is_named() {
     let made = three();
     let with = |at: usize, flash: Arc<dyn Flash>| {
         let mut copy = three();
@@ -525,7 +525,7 @@ fn a_member_has_all_that_the_list_says() {
     }
 }
 #[test]
-fn what_is_no_member_is_none_and_goes_with_no_others() {
+fn what_is_no_member_is_none_and_belongs_to_no_others() {
     let (path, flash) = (PathBuf::from("/alone"), memory(160));
     let mut open = |_: &Path| -> Result<Arc<dyn Flash>, OpenError> { unreachable!("nothing else is opened") };
     assert!(Members::find((&path, &flash), &[], &mut open).unwrap().is_none());

@@ -213,7 +213,7 @@ fn records_of_objects_leave_out_pages_that_have_them() {
     sound(&state);
 }
 #[test]
-fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
+fn objects_are_in_flash_pages_of_a_pool_that_has_them() {
     let state = State::new(OBJECTS, u32::MAX);
     let may = |flash_page, of| state.may_write(&objects(flash_page, &[(0, 0, 16), of]));
     // Extents 0 to 2 have none, and 320 flash pages are all.

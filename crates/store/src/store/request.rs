@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_error_tells_of() {
+    fn what_an_error_is_about() {
         for (error, of_the_page, repeated) in [
             (FlashError::Corrupt, true, true),
             (FlashError::Short, true, true),

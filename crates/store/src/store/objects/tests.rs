@@ -124,7 +124,7 @@ fn objects_go_to_their_stream_or_to_the_other_one_and_never_to_flash_pages_that_
     assert!(next / 8 != first / 8 && store.log().settling.len() == 1);
 }
 #[test]
-fn so_much_is_taken_at_once() {
+fn a_bounded_amount_is_taken_at_once() {
     let whole = [5; 4096];
     // Of each length: as many as 64 flash pages hold, counting one that begins in the last, and at
     // most 1024.
@@ -230,7 +230,7 @@ fn a_flash_page_of_objects_is_tried_at_four_places() {
     }
 }
 #[test]
-fn what_waits_for_space_that_does_not_come_is_told() {
+fn what_waits_for_space_that_does_not_come_is_notified() {
     let mut made = made(few(), StoreConfig::default());
     // Programs leave three to reclaim of subpages, two to metadata, one to a checkpoint, and two to
     // copies of objects.
@@ -339,7 +339,7 @@ fn with_leaves(kept: usize, pages: u32) -> (Store, super::super::tests::Pages) {
     made
 }
 #[test]
-fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
+fn a_cold_read_checks_few_leaves_where_none_of_many_can_leave() {
     use crate::recover::ReadPages;
     use crate::state::LEAF_BYTES;
     let (mut store, mut pages) = with_leaves(64, 200);
@@ -368,7 +368,7 @@ fn a_cold_read_looks_at_few_leaves_where_none_of_many_can_go() {
     assert_eq!(store.state.audit(), Vec::<String>::new());
 }
 #[test]
-fn leaves_that_were_held_are_looked_at_again() {
+fn leaves_that_were_held_are_checked_again() {
     let mut made = with_leaves(64, 200);
     made.0.begin_checkpoint();
     settle(&mut made);

@@ -176,7 +176,7 @@ fn model_what_is_opened_is_what_was_there() {
 
 /// A promised journal page is missing: what the error is, what still opens, and where it continues.
 #[test]
-fn what_is_lost_is_told_and_what_comes_next_cannot_be_taken_for_it() {
+fn what_is_lost_is_reported_and_what_comes_next_cannot_be_taken_for_it() {
     let config = StoreConfig { keep_tokens: 9, ..StoreConfig::default() };
     let accepts = StoreConfig { accept_loss: true, ..config };
     for gone in 1..4u64 {

@@ -6,7 +6,7 @@ use crate::extents::Use;
 use crate::geometry::RECLAIM_AHEAD;
 
 #[test]
-fn what_cannot_be_read_is_given_up_where_it_lies() {
+fn what_cannot_be_read_is_given_up_where_it_is() {
     let mut made = made(small(), StoreConfig { keep_tokens: 2, ..StoreConfig::default() });
     write(&mut made.0, 0..40);
     let token = made.0.sync().unwrap();
@@ -189,7 +189,7 @@ fn what_cannot_be_moved_is_named_and_the_pool_stays_as_large() {
 }
 /// An extent of objects that is open behind the new end is one that is used there.
 #[test]
-fn objects_are_moved_before_the_new_end_also_those_of_open_extents() {
+fn objects_are_moved_before_the_new_end_also_from_open_extents() {
     let g = Geometry::with_objects(48 * 8, 8, 256).unwrap();
     // Up to the one just behind the end, and to the last before it.
     for (lent, to) in [(27, 32), (27, 31), (26, 31)] {
@@ -226,7 +226,7 @@ fn objects_are_moved_before_the_new_end_also_those_of_open_extents() {
     }
 }
 #[test]
-fn how_small_a_pool_may_be_is_told_to_the_page() {
+fn how_small_a_pool_may_be_is_known_to_the_page() {
     let of = |extents: u32, subpages| Geometry::new(extents * 8, 8, subpages).unwrap();
     let mut made = made(of(60, Some(160)), StoreConfig::default());
     write(&mut made.0, 0..112);

@@ -330,7 +330,7 @@ fn anchors_go_in_pairs_from_one_extent_to_the_other() {
     assert_eq!(all, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 8, 9]);
 }
 #[test]
-fn an_anchor_that_fails_goes_behind_and_then_to_the_other_extent() {
+fn an_anchor_that_fails_is_written_behind_and_then_to_the_other_extent() {
     let mut made = made(small(), StoreConfig::default());
     made.0.begin_checkpoint();
     // Three pairs fail; the other extent holds the next.
@@ -395,7 +395,7 @@ fn a_page_of_the_journal_that_fails_is_tried_at_the_first_places_of_the_next_ext
     assert_eq!((next % 8, made.0.poisoned(), made.0.durable_token()), (0, Some(FlashError::Io(5)), 3));
 }
 #[test]
-fn an_error_that_tells_of_the_device_ends_changes_at_once() {
+fn an_error_of_the_device_ends_changes_at_once() {
     for purpose in [is_anchor, is_journal, is_checkpoint] {
         let mut made = made(small(), StoreConfig::default());
         write(&mut made.0, 0..1);
@@ -429,7 +429,7 @@ fn a_checkpoint_is_tried_four_times() {
     }
 }
 #[test]
-fn so_many_flash_pages_are_suspected_before_it_is_the_device() {
+fn several_flash_pages_are_suspected_before_the_device_is() {
     for (suspects, bad) in [(64, 64), (65, 1), (70, 6)] {
         let mut made = made(large(), StoreConfig::default());
         let store = &mut made.0;
@@ -511,7 +511,7 @@ fn it_is_quiet_when_nothing_is_under_way_or_waits() {
     assert!(store.is_quiet());
 }
 #[test]
-fn writers_are_told_when_no_space_will_come() {
+fn writers_are_notified_when_no_space_will_come() {
     let full = Err(WriteError::NoSpace { uncommitted: 0 });
     let try_to = |store: &mut Store| {
         let mut places = Vec::new();

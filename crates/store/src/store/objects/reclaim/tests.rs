@@ -76,7 +76,7 @@ fn objects_stay_in_order_unless_that_costs_flash_pages() {
     assert_eq!(pack_again(&[], COLD, 1, 1), (Vec::new(), 0));
 }
 #[test]
-fn model_all_that_is_packed_goes_somewhere() {
+fn model_all_that_is_packed_is_put_somewhere() {
     let mut state = fulgurite_testkit::Random(5);
     let mut random = |below: u64| state.below(below);
     let mut heat = Heat::new(1 << 12);
@@ -130,7 +130,7 @@ fn hot_and_cold_are_packed_apart_where_there_is_enough_of_both() {
     }
 }
 #[test]
-fn a_flash_page_is_full_when_all_that_goes_there_has_come_or_is_left_out() {
+fn a_flash_page_is_full_when_all_that_is_put_there_has_come_or_is_left_out() {
     let mut reclaim = ObjectReclaim::new(5, false);
     reclaim.to_come = vec![3, 1];
     let planned = |subpage, page, offset| {
