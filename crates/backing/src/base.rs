@@ -56,12 +56,12 @@ pub struct NandBase {
     /// How it is divided.
     pub config: FilConfig,
     /// Whether it is new.
-    pub past: Past,
+    pub history: NandHistory,
 }
 
 /// What was done with NAND before it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Past {
+pub enum NandHistory {
     /// Nothing: it is erased.
     New,
     /// It was written, with this state ([`NandFlash::state`]) at the end where that is known.
@@ -70,7 +70,7 @@ pub enum Past {
 
 /// A base that was opened. Its kind is there a second time where more than a flash can be asked.
 #[derive(Clone)]
-pub struct Laid {
+pub struct OpenBase {
     /// The medium.
     pub flash: Arc<dyn Flash>,
     /// The file that it is, or that has the data of its NAND.
@@ -79,7 +79,7 @@ pub struct Laid {
     pub nand: Option<Arc<NandFlash>>,
 }
 
-impl Laid {
+impl OpenBase {
     /// Gives a file that was created aside its name.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Base {
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Device`], before anything is created or changed.
-    pub fn open(&self) -> Result<Laid, Error> {
+    pub fn open(&self) -> Result<OpenBase, Error> {
         self.open_with_progress(&mut |_, _, _| ControlFlow::Continue(()))
     }
     /// Opens the base like [`Base::open`]. While a file is created, `progress` gets its path, the
@@ -110,7 +110,7 @@ impl Base {
     pub fn open_with_progress(
         &self,
         progress: &mut dyn FnMut(&Path, u64, u64) -> ControlFlow<()>,
-    ) -> Result<Laid, Error> {
+    ) -> Result<OpenBase, Error> {
         let flash: Arc<dyn Flash> = match self {
             Base::Memory { subpages, storage: None } => Arc::new(MemoryFlash::new(*subpages)?),
             Base::Memory { subpages, storage: Some(storage) } => {
@@ -121,21 +121,21 @@ impl Base {
             Base::Served { socket, share_frames, alone: true } => devices::alone(socket, *share_frames)?,
             Base::Served { socket, share_frames, alone: false } => devices::open_shared(socket, *share_frames)?,
             Base::Nand(nand) => {
-                let NandBase { cells, profile, config, past } = &**nand;
-                let Laid { flash: cells, file, .. } = cells.open_with_progress(progress)?;
-                let nand = Arc::new(match past {
-                    Past::New => NandFlash::new(cells, *profile, *config)?,
-                    Past::Used(state) => NandFlash::reopened_with(cells, *profile, *config, state.as_deref())?,
+                let NandBase { cells, profile, config, history } = &**nand;
+                let OpenBase { flash: cells, file, .. } = cells.open_with_progress(progress)?;
+                let nand = Arc::new(match history {
+                    NandHistory::New => NandFlash::new(cells, *profile, *config)?,
+                    NandHistory::Used(state) => NandFlash::reopened_with(cells, *profile, *config, state.as_deref())?,
                 });
-                return Ok(Laid { flash: nand.clone(), file, nand: Some(nand) });
+                return Ok(OpenBase { flash: nand.clone(), file, nand: Some(nand) });
             }
             Base::File(config) => {
                 let file = Arc::new(FileFlash::open_with_progress(config, &mut |done, all| {
                     progress(&config.path, done, all)
                 })?);
-                return Ok(Laid { flash: file.clone(), file: Some(file), nand: None });
+                return Ok(OpenBase { flash: file.clone(), file: Some(file), nand: None });
             }
         };
-        Ok(Laid { flash, file: None, nand: None })
+        Ok(OpenBase { flash, file: None, nand: None })
     }
 }

@@ -30,7 +30,7 @@ mod medium;
 mod open;
 mod unused;
 
-pub use base::{Base, Laid, NandBase, Past};
+pub use base::{Base, NandBase, NandHistory, OpenBase};
 pub use devices::{flat_on_device, names_states, on_device};
 pub use error::Error;
 pub use files::Files;

@@ -13,7 +13,7 @@ use fulgurite_store::{Driver, Durability, Geometry, GeometryError, Pool, PoolErr
 
 use crate::files::Files;
 use crate::medium::{Medium, MediumKind};
-use crate::{Base, Error, Laid, devices};
+use crate::{Base, Error, OpenBase, devices};
 
 /// What is asked of a medium. None: it was not asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,7 +122,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Error::NotHonoured`] for the first of them; [`Error::Unit`] when a size cannot be read.
-    pub fn judge(&self, settings: &Settings) -> Result<(), Error> {
+    pub fn check_settings(&self, settings: &Settings) -> Result<(), Error> {
         let served = matches!(self.kind, MediumKind::Served { .. });
         let Settings {
             durability,
@@ -178,7 +178,7 @@ impl Medium {
     /// Opens it. A file that is created for what cannot be opened is removed again.
     ///
     /// # Errors
-    /// As [`Medium::judge`], before anything is touched; what the medium says.
+    /// As [`Medium::check_settings`], before anything is touched; what the medium says.
     pub fn open(&self, settings: &Settings) -> Result<Opened, Error> {
         let opened = self.begin(settings)?;
         opened.finish()?;
@@ -191,7 +191,7 @@ impl Medium {
     /// # Errors
     /// As [`Medium::open`].
     pub fn begin(&self, settings: &Settings) -> Result<Opened, Error> {
-        self.judge(settings)?;
+        self.check_settings(settings)?;
         let base = match &self.kind {
             MediumKind::Served { socket } if self.kept => {
                 let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
@@ -220,7 +220,7 @@ impl Medium {
             MediumKind::Emulated { size } => Base::Emulated(EmulatedConfig::new(subpages(size.bytes()?))),
             MediumKind::Memory { size } => Base::memory(subpages(size.bytes()?)),
         };
-        let Laid { flash, file, .. } = base.open()?;
+        let OpenBase { flash, file, .. } = base.open()?;
         let flash = match settings.on_device {
             Some(core) => devices::flat_on_device(flash, core)?,
             None => flash,
@@ -248,7 +248,7 @@ impl Medium {
             geometry = Geometry::with_objects(subpages(bytes), geometry.extent_pages, addressed)?;
         }
         let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
-        let Laid { flash, file, .. } = Base::File(FileConfig::create_aside(path, bytes)).open()?;
+        let OpenBase { flash, file, .. } = Base::File(FileConfig::create_aside(path, bytes)).open()?;
         make(&flash, geometry, id)?;
         Ok(Files::one(path, file.expect("a file was created")))
     }

@@ -46,7 +46,7 @@ fn each_medium_refuses_by_name_what_it_cannot_honour() {
     for (index, medium) in media(directory.path()).into_iter().enumerate() {
         for (name, asked, honour) in settings() {
             if honour.contains(&index) {
-                assert!(medium.judge(&asked).is_ok(), "{name} on {}", medium.name());
+                assert!(medium.check_settings(&asked).is_ok(), "{name} on {}", medium.name());
                 continue;
             }
             let refused = medium.open(&asked).err();
@@ -72,9 +72,9 @@ fn a_device_keeps_its_states_and_only_a_device_takes_frames() {
     assert!(matches!(refused, Some(Error::NotHonoured { setting: "Durability::Cache", .. })), "{refused:?}");
     let none = Settings { dram_bytes: DRAM, ..Settings::default() };
     for (index, medium) in media(directory.path()).into_iter().enumerate() {
-        let judged = medium.share_frames(true).judge(&none);
-        let refused = matches!(judged, Err(Error::NotHonoured { setting: "share_frames", .. }));
-        assert_eq!((judged.is_ok(), refused), ((6..8).contains(&index), !(6..8).contains(&index)));
+        let checked = medium.share_frames(true).check_settings(&none);
+        let refused = matches!(checked, Err(Error::NotHonoured { setting: "share_frames", .. }));
+        assert_eq!((checked.is_ok(), refused), ((6..8).contains(&index), !(6..8).contains(&index)));
     }
 }
 

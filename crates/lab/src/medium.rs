@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_backing::{Base, NandBase, Past};
+use fulgurite_backing::{Base, NandBase, NandHistory};
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileMode, Flash, PartOfFlash};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_nand::{Fil, FilConfig, Profile};
@@ -100,7 +100,7 @@ impl CheckedMedium {
                 let (profile, config) = self.nand.context("NAND was not judged")?;
                 let fil = Fil::new(profile, config)?;
                 let cells = Base::memory(fil.flash_pages());
-                let nand = NandBase { cells, profile, config, past: Past::New };
+                let nand = NandBase { cells, profile, config, history: NandHistory::New };
                 let nand = open_base(&Base::Nand(Box::new(nand)), interrupt)?.flash;
                 match self.holds {
                     Holds::Pool { .. } => On::Held(nand),

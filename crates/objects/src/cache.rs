@@ -520,7 +520,7 @@ impl Cache {
         let header = Header::read(&self.buffer, at);
         // While the main ring is not full, nothing has to leave.
         let room = self.main.used() + header.size() + size(OBJECT_BYTES_MAX) <= self.main.bytes();
-        if let Eviction::Stays(header) = self.judge(at, header, if room { 0 } else { USES_TO_STAY }) {
+        if let Eviction::Stays(header) = self.decide_eviction(at, header, if room { 0 } else { USES_TO_STAY }) {
             let size = header.size();
             let to = self.place_in_main(size)?;
             self.buffer.copy_within(at..at + size, to);
@@ -537,7 +537,7 @@ impl Cache {
         let at = self.main.oldest().ok_or(Full)?;
         let header = Header::read(&self.buffer, at);
         let size = header.size();
-        let eviction = self.judge(at, header, 1);
+        let eviction = self.decide_eviction(at, header, 1);
         if let Eviction::Stays(header) = eviction {
             // Before its old header is overwritten.
             let (slot, ..) = self.index.find(&self.buffer, header.number()).expect("what lives is in the index");
@@ -556,7 +556,7 @@ impl Cache {
         Ok(size)
     }
     /// Whether the oldest entry of a ring stays, as it must, or was used so often.
-    fn judge(&mut self, at: usize, header: Header, uses: u64) -> Eviction {
+    fn decide_eviction(&mut self, at: usize, header: Header, uses: u64) -> Eviction {
         if !header.has(LIVE) {
             return Eviction::Gone;
         }

@@ -255,7 +255,7 @@ impl Prefetcher {
     pub fn used(&mut self, subpage: SubpageIndex) -> Option<Range<u32>> {
         self.unused = self.unused.saturating_sub(1);
         self.used += 1;
-        self.judge();
+        self.adapt_window();
         let here = subpage.0;
         let at = self.streams.iter().position(|s| s.moved != 0 && (s.from..s.end).contains(&here))?;
         if here < self.streams[at].trigger || self.window == 0 { None } else { self.extend(at) }
@@ -266,12 +266,12 @@ impl Prefetcher {
     pub fn wasted(&mut self, _subpage: SubpageIndex) {
         self.unused = self.unused.saturating_sub(1);
         self.wasted += 1;
-        self.judge();
+        self.adapt_window();
     }
 
     /// After enough outcomes: widens or narrows the window.
     #[inline]
-    fn judge(&mut self) {
+    fn adapt_window(&mut self) {
         if self.used + self.wasted < OUTCOMES {
             return;
         }

@@ -300,11 +300,11 @@ impl Members {
             };
             place(&mut slots, &first, pool, Opened { path: found, flash, head }, position)?;
         }
-        Self::judge(pool, slots.into_iter().map_while(|slot| slot).collect()).map(Some)
+        Self::checked(pool, slots.into_iter().map_while(|slot| slot).collect()).map(Some)
     }
 
     /// All are there: are they of one time, and whole?
-    fn judge(pool: PoolId, mut opened: Vec<Opened>) -> Result<Members, MemberError> {
+    fn checked(pool: PoolId, mut opened: Vec<Opened>) -> Result<Members, MemberError> {
         let first_copies = opened.iter().filter_map(|o| o.head.copies[0].as_ref());
         let newest = first_copies.max_by_key(|(generation, _)| *generation);
         let newest =

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use fulgurite_format::format_bytes;
 use fulgurite_store::PoolError;
 use fulgurite_store::RecoverError;
-use fulgurite_store::admin::{AdminError, Check, Finding, Mended, check, repair};
+use fulgurite_store::admin::{AdminError, Check, Finding, RepairEvent, check, repair};
 use fulgurite_term::bad_input;
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::values::Output;
@@ -83,16 +83,16 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     };
     let (mut repaired, mut mended) = (Vec::new(), Ok(()));
     if args.repair {
-        let mut said = |mended: Mended| match mended {
-            Mended::Found(sentence) => say(&sentence),
-            Mended::Done(sentence) => {
+        let mut on_event = |mended: RepairEvent| match mended {
+            RepairEvent::Found(sentence) => say(&sentence),
+            RepairEvent::Done(sentence) => {
                 say(&sentence);
                 repaired.push(sentence);
             }
         };
         let watch = &mut |step, share| watched.at(step, share);
         mended =
-            repair(open::files(&args.pool)?, config(None), args.accept_loss, watch, &mut said).map_err(admin_error);
+            repair(open::files(&args.pool)?, config(None), args.accept_loss, watch, &mut on_event).map_err(admin_error);
     }
     // What was mended is checked like anything else.
     let watch = &mut |step, share| watched.at(step, share);

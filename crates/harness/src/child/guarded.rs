@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use fulgurite_backing::{Base, Laid};
+use fulgurite_backing::{Base, OpenBase};
 use fulgurite_flash::{EmulatedConfig, FileConfig, FileFlash, FileMode, Flash, NandFlash};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
 use fulgurite_policy::SchedulingPolicy;
@@ -150,7 +150,7 @@ fn under(spec: &Spec) -> Result<Under> {
             Ok(Under::of(device.clone(), device))
         }
         (_, pool) => {
-            let Laid { flash: medium, file, .. } = base(spec)?.open()?;
+            let OpenBase { flash: medium, file, .. } = base(spec)?.open()?;
             let flash: Arc<dyn Flash> = match pool {
                 Some(pool) => pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?,
                 None if spec.config.on_device() => fulgurite_backing::flat_on_device(medium.clone(), spec.device_core)?,

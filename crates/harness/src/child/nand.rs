@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_backing::{Base, NandBase, Past};
+use fulgurite_backing::{Base, NandBase, NandHistory};
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Flash, NandFlash, PartOfFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
@@ -51,7 +51,7 @@ pub fn flash(spec: &NandSpec, flash_pages: u32) -> Result<Arc<NandFlash>> {
     let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
     let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
     let cells = Base::Memory { subpages: pages, storage: Some(storage) };
-    let laid = Base::Nand(Box::new(NandBase { cells, profile, config, past: Past::New })).open()?;
+    let laid = Base::Nand(Box::new(NandBase { cells, profile, config, history: NandHistory::New })).open()?;
     laid.nand.context("NAND was opened as something else")
 }
 

@@ -20,7 +20,7 @@ pub use check::{Check, Seen, check, damaged_subpage};
 pub use error::AdminError;
 pub use files::{OpenedPool, PoolFiles};
 pub use finding::{Damage, Finding};
-pub use repair::{Mended, repair};
+pub use repair::{RepairEvent, repair};
 pub use resize::{Resizing, Target};
 pub use survey::{ExtentUse, Survey, SurveyedExtent, TokenKept};
 

@@ -17,7 +17,7 @@ use crate::store::{StoreConfig, summary_page};
 
 /// What a repair reports while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mended {
+pub enum RepairEvent {
     /// This is damaged, or there is nothing to be done.
     Found(String),
     /// This was written.
@@ -127,42 +127,44 @@ fn mend(files: PoolFiles, config: StoreConfig, found: &[Finding], watch: Watch<'
     Ok(done)
 }
 
-/// Mends the superblock, then all else. `said` is called with what is found and done. One lock is
-/// held over all of it, because what is written is for what was found. `accept_loss`: also opens a
-/// pool of which something that was promised is lost, for good.
+/// Mends the superblock, then all else. `on_event` is called with what is found and done. One lock
+/// is held over all of it, because what is written is for what was found. `accept_loss`: also opens
+/// a pool of which something that was promised is lost, for good.
 ///
 /// # Errors
-/// When something could not be repaired. What was reported to `said` is done.
+/// When something could not be repaired. What was reported to `on_event` is done.
 pub fn repair(
     mut files: PoolFiles,
     config: StoreConfig,
     accept_loss: bool,
     watch: Watch<'_>,
-    said: &mut dyn FnMut(Mended),
+    on_event: &mut dyn FnMut(RepairEvent),
 ) -> Result<(), AdminError> {
     let copies = superblock_damage(&files.flash)?;
     if copies.is_empty() {
-        said(Mended::Found("both copies of the superblock are whole: there is nothing to repair".to_owned()));
+        on_event(RepairEvent::Found("both copies of the superblock are whole: there is nothing to repair".to_owned()));
     }
     for WrongCopy { place, right, sentence, .. } in copies {
-        said(Mended::Found(format!("damaged: {sentence}")));
+        on_event(RepairEvent::Found(format!("damaged: {sentence}")));
         Driver::new(&*files.flash, 4)?.write_all(vec![(place, right)])?;
-        said(Mended::Done(format!("repaired: copy {place} of the superblock")));
+        on_event(RepairEvent::Done(format!("repaired: copy {place} of the superblock")));
     }
     if accept_loss {
         let opened = files.open(StoreConfig { accept_loss: true, ..config })?;
-        said(match opened.report.lost {
-            Some(loss) => Mended::Done(format!("accepted: {loss}")),
-            None => Mended::Found("nothing that was promised is lost: there is nothing to accept".to_owned()),
+        on_event(match opened.report.lost {
+            Some(loss) => RepairEvent::Done(format!("accepted: {loss}")),
+            None => RepairEvent::Found("nothing that was promised is lost: there is nothing to accept".to_owned()),
         });
         files = opened.into_files();
     }
     let looked = files.inspect(config, None)?;
     let found = damage(&looked, watch)?.damaged;
     let found: Vec<Finding> = found.into_iter().filter(|finding| !finding.given_up).collect();
-    found.iter().for_each(|finding| said(Mended::Found(finding.sentence.clone())));
+    found.iter().for_each(|finding| on_event(RepairEvent::Found(finding.sentence.clone())));
     if !found.is_empty() {
-        mend(looked.into_files(), config, &found, watch)?.into_iter().for_each(|done| said(Mended::Done(done)));
+        mend(looked.into_files(), config, &found, watch)?
+            .into_iter()
+            .for_each(|done| on_event(RepairEvent::Done(done)));
     }
     Ok(())
 }

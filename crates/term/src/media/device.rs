@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use fulgurite_backing::{Base, Laid, NandBase, Past};
+use fulgurite_backing::{Base, NandBase, NandHistory, OpenBase};
 use fulgurite_device::{Device, DeviceConfig};
 use fulgurite_flash::{DEPTH_MAX, FileConfig, FileMode, Flash, Layered, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
@@ -327,7 +327,7 @@ impl Plan {
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
         let old = !self.makes()?;
-        let past = if old {
+        let history = if old {
             let state = self.wear.as_ref().map_or(Ok(None), |path| wear::read(path))?;
             if let (Some(path), Some(state)) = (&self.wear, &state)
                 && let Err(error) = Fil::new(profile, config)?.restore(state)
@@ -337,18 +337,18 @@ impl Plan {
                     path.display()
                 );
             }
-            Past::Used(state)
+            NandHistory::Used(state)
         } else {
-            Past::New
+            NandHistory::New
         };
         let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64);
-        let base = Base::Nand(Box::new(NandBase { cells, profile, config, past }));
+        let base = Base::Nand(Box::new(NandBase { cells, profile, config, history }));
         let laid = open_base(&base, interrupt)?;
         if !old {
             make(&laid.flash, geometry)?;
         }
         laid.finish()?;
-        let Laid { flash: below, nand, .. } = laid;
+        let OpenBase { flash: below, nand, .. } = laid;
         let store = match Pool::open(below, keeps) {
             Ok((store, _)) => store,
             Err(error) if old => bad_input!(

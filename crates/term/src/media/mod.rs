@@ -12,7 +12,7 @@ pub mod wear;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use fulgurite_backing::{Base, Laid};
+use fulgurite_backing::{Base, OpenBase};
 
 use crate::bad_input::base_error;
 use crate::interrupt::Interrupt;
@@ -26,7 +26,7 @@ pub use nand_counts::{NandCounts, NandShape};
 ///
 /// # Errors
 /// The medium's, and [`crate::interrupt::Interrupted`].
-pub fn open_base(base: &Base, interrupt: &Interrupt) -> Result<Laid> {
+pub fn open_base(base: &Base, interrupt: &Interrupt) -> Result<OpenBase> {
     let mut bar = None;
     let laid = base.open_with_progress(&mut |path, done, all| {
         let bar = bar.get_or_insert_with(|| progress::share(&format!("writing {}", path.display())));
