@@ -89,7 +89,7 @@ impl Contest {
             bad_input!("--memory {}: a process with its caches needs 48 MiB; choose more", format_bytes(args.memory));
         }
         if args.peers.iter().any(|name| name.ours()) {
-            bad_input!("--peers names what is beside fulgurite: redb, fjall, lmdb, foyer");
+            bad_input!("--peers names the stores to compare with fulgurite: redb, fjall, lmdb, foyer");
         }
         let place = args.dir.clone().unwrap_or_else(std::env::temp_dir);
         if !place.is_dir() {

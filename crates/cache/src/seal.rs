@@ -143,7 +143,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// Copies a frame to a free one and writes that. The caller has checked for both, and for a
     /// request.
     fn write_copy(&mut self, subpage: u32, frame: FrameIndex, now_ns: u64) {
-        let copy = self.free.pop().expect("the caller has looked");
+        let copy = self.free.pop().expect("the caller has checked");
         self.shared.frames.copy(frame, copy);
         self.writing += 1;
         self.submit(Op::Write, subpage, copy, Purpose::Copied, now_ns);

@@ -73,7 +73,7 @@ fn faults_are_resolved_at_each_step_of_an_allocation() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "steps") else { return };
     let program = program.to_str().unwrap();
-    // All ways in a full run, else the one with most steps. Another seed takes other steps.
+    // All modes in a full run, else the one with most steps. Another seed takes other steps.
     let (left_out, ways) = if is_full() { (9, &WAYS[..]) } else { (100, &WAYS[3..4]) };
     let first = first_seed(0) % (left_out + 1);
     for way in ways {

@@ -2,8 +2,8 @@
 //! `fulgurite`, or is refused in a sentence: its threads end in any order, it confines itself
 //! (`seccomp`), it has limits before its start or sets them later, its standard streams are closed,
 //! it watches or moves its own memory, it has a sanitizer, and it dumps core. Nothing hangs.
-//! Method: a C program whose memory has left DRAM does one such thing at a time, by each of the
-//! four ways to handle faults, and with a limit on its time. What it prints and how it ends are
+//! Method: a C program whose memory has left DRAM does one such thing at a time, with each of the
+//! four backends for faults, and with a limit on its time. What it prints and how it ends are
 //! compared with a run without `fulgurite`.
 
 use std::fs;
@@ -17,7 +17,7 @@ use fulgurite_testkit::is_full;
 
 use crate::runs::{FULGURITE, cannot, compiled, peak_of_summary, text};
 
-/// Ways to handle faults: the mode that is asked for, and the rights that are taken away before.
+/// Backends for faults: the mode that is asked for, and the rights that are taken away before.
 const WAYS: [(&str, &[&str]); 4] = [
     ("compatible", &[]),
     ("in-line", &[]),
@@ -73,8 +73,8 @@ impl Place {
         command.arg(self.path()).args(["--mode", mode, "--explain", "--", "true"]);
         text(&ended(&mut command).stderr).contains("guard pages on memory of a file")
     }
-    /// By each way: what it prints, or what it prints where it is not in compatible mode. It ends
-    /// well, and `told` is what fulgurite says.
+    /// For each backend: what it prints, or what it prints where it is not in compatible mode. It
+    /// ends well, and `told` is what fulgurite says.
     fn each_prints(&self, words: &[&str], compatible: &str, in_line: &str, check: impl Fn(&str, &str)) {
         for way in ways() {
             let Some(output) = self.run(way, words) else { continue };

@@ -65,13 +65,13 @@ fn threads_find_what_they_wrote_without_userfaultfd() {
     }
 }
 
-/// What kernels have not that are older than these, and the way that is taken there.
+/// What kernels have not that are older than these, and the backend that is taken there.
 const KERNELS: [(&str, &[&str], &str); 5] = [
     ("6.16", &["drops"], "copied in, and dropped or moved out"),
     ("6.15", &["drops", "guards"], "copied in, and dropped or moved out"),
     ("6.8", &["drops", "guards", "moves"], "pages without access"),
     ("5.1", &["drops", "guards", "moves", "rings"], "pages without access"),
-    // No kernel is so, but each way stands for itself.
+    // No kernel is so, but each backend is tested by itself.
     ("6.8 with guard pages", &["moves"], "guard pages"),
 ];
 
@@ -87,7 +87,7 @@ fn older_kernels_take_another_way_with_the_same_answers() {
         let told = text(&output.stderr);
         assert_eq!(text(&output.stdout), "7168 pages, 0 wrong\n", "before {before}, {:?}: {told}", output.status);
         let is_allowed = !told.contains("userfaultfd is refused");
-        // A kernel without guard pages takes the next way.
+        // A kernel without guard pages takes the next backend.
         let ways = [way, if is_allowed { way } else { WAYS[0].1 }, if way == WAYS[0].1 { WAYS[1].1 } else { way }];
         assert!(ways.iter().any(|way| told.contains(way)), "before {before}: {told}");
         assert!(peak_of_summary(&told) <= cap, "before {before}: {told}");

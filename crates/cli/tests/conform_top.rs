@@ -130,14 +130,14 @@ fn rates_are_of_the_time_between_two_looks(pid: &str) {
 /// Root's programs are not shown to others.
 fn others_see_nothing(directory: &Path, pid: &str) {
     if !rustix::process::getuid().is_root() {
-        return println!("SKIPPED: only root can look as another user");
+        return println!("SKIPPED: only root can inspect as another user");
     }
     let confined = compiled(directory, "confined").expect("there is a compiler");
     let as_other =
         |words: &[&str]| Command::new(&confined).args(["user", "--", FULGURITE, "top"]).args(words).output().unwrap();
     let output = as_other(&["--json", pid]);
     let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("may not look at it"), "{told}");
+    assert!(output.status.code() == Some(2) && told.contains("may not inspect it"), "{told}");
     let output = as_other(&["--json"]);
     assert!(output.status.success() && !text(&output.stdout).contains(&format!("\"pid\": {pid},")), "{output:?}");
 }

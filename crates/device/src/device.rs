@@ -439,7 +439,7 @@ impl Drop for Device {
 /// A queue pair that is served: its region, whether it was closed, what to wake.
 type Served = (Arc<Region>, Arc<Closing>, Arc<dyn Wake>);
 
-/// Says that the device has ended, in whatever way, and wakes all waiters.
+/// Says that the device has ended, for whatever reason, and wakes all waiters.
 struct Ending<'r> {
     run: &'r Run,
     firmware: Option<Firmware>,

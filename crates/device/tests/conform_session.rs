@@ -116,7 +116,7 @@ fn what_a_program_has_not_named_is_gone_when_it_goes() {
         let mut queue = Driver::new(&flash, &frames, 2);
         let found = [1, 2, 3].map(|sector| read(&mut queue, &frames, sector));
         assert_eq!(found, [Some(12), Some(22), None], "a session: {names_states}");
-        assert_eq!(flash.versions().unwrap().tokens().last(), Some(&token), "nothing was named beside");
+        assert_eq!(flash.versions().unwrap().tokens().last(), Some(&token), "nothing else was named");
     }
 }
 
@@ -150,7 +150,7 @@ fn nothing_is_named_beside_a_program_that_names_the_states() {
             commands.write(i, &[7; 2 * SECTOR_BYTES]).unwrap();
         }
     }
-    assert_eq!(full, Some(FlashError::NoSpace), "who writes is told at once");
+    assert_eq!(full, Some(FlashError::NoSpace), "the writer gets its error at once");
     assert_eq!((flash.kept_tokens().unwrap(), flash.host_counters().own_flushes), (before.clone(), 0));
     // Nor in the end.
     drop((queue, commands, flash));
@@ -336,7 +336,7 @@ fn temporary_pages_are_gone_for_whoever_comes_next() {
     let mut server = serve();
     for (dies, names_states) in [(false, true), (true, true), (false, false), (true, false)] {
         let flash = session(&socket, 64);
-        assert_eq!(flash.take_dropped_temporary().unwrap(), [], "somebody was told of all of them");
+        assert_eq!(flash.take_dropped_temporary().unwrap(), [], "all of them were reported before");
         let mut queue = Driver::new(&flash, &frames, 2);
         flash.set_permissions(2..4, temporary).unwrap();
         write(&mut queue, &frames, 35, 7);

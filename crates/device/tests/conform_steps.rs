@@ -21,7 +21,7 @@ fn nine_steps() {
     // 1: the data of a write, before 2: its entry.
     bench.put(3, 0xA5);
     bench.submit(command(2, Opcode::Write, 7, 1, 3));
-    assert_eq!((stored(7), bench.completions.ready()), (0, false), "nothing happens before the device looks");
+    assert_eq!((stored(7), bench.completions.ready()), (0, false), "nothing happens before the device polls");
     // 3 to 5. Nobody sleeps, so that 6 is nothing.
     assert!(bench.firmware.has_news());
     bench.firmware.turn();

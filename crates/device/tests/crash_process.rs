@@ -337,7 +337,7 @@ fn every_acknowledged_flush_is_there(over: Over) {
         }
     }
     let (_process, count) = killed.join().unwrap();
-    println!("{count} kills, {poisoned} times told of a loss, {replayed} commands replayed before");
+    println!("{count} kills, {poisoned} losses reported, {replayed} commands replayed before");
     assert!(count >= kills());
 }
 

@@ -176,7 +176,7 @@ fn a_device_that_does_not_come_back_is_closed() {
     assert!(flash.open_queue(frames, 1, Arc::new(fulgurite_sys::Notifier::new().unwrap())).is_err());
 }
 
-/// A way to whichever device is the current one.
+/// A connection to whichever device is the current one.
 struct Replaceable(Mutex<Arc<Device>>);
 
 impl Replaceable {

@@ -353,7 +353,7 @@ fn queue(seed: u64) -> u64 {
         }
     }
     game.settles();
-    assert!(game.asked.is_empty(), "seed {seed}: {:?} were never told", game.asked);
+    assert!(game.asked.is_empty(), "seed {seed}: {:?} were never reported", game.asked);
     game.ended_well
 }
 

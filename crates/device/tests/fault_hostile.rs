@@ -164,7 +164,7 @@ fn who_overruns_a_queue_hurts_only_itself() {
 
 #[test]
 fn scribbling_while_the_firmware_works() {
-    fuzz("rounds of an honest host beside one that scribbles", scribble);
+    fuzz("rounds of an honest host next to one that scribbles", scribble);
 }
 fn scribble(seed: u64) -> u64 {
     const ROUNDS: u32 = 3000;

@@ -79,7 +79,7 @@ fn who_names_states_by_numbers_that_do_not_grow_is_not_asked_for_ever() {
         if let Ok(told) = named.try_recv() {
             break told;
         }
-        assert!(begun.elapsed() < FOREVER, "it is never told");
+        assert!(begun.elapsed() < FOREVER, "it is never reported");
         // It would be asked again and again.
         if let Some(entry) = submissions.pop() {
             let command = Command::unpack(entry.unwrap());

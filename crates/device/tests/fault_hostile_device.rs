@@ -424,7 +424,8 @@ fn an_end_of_what_was_never_sent_is_not_believed() {
     }
 }
 
-/// A device that does memory operations: the way to it, a queue, and the pair that they go by.
+/// A device that does memory operations: the connection to it, a queue, and the pair that carries
+/// them.
 fn with_memory(timeout: Duration) -> (Arc<Played>, DeviceFlash, Driver, Commands) {
     let device = played_with(Features::KEEPS_WRITES.with(Features::PAGES, true).with(Features::TOKENS, true));
     let config = HostConfig { copies: true, timeout: Some(timeout), ..HostConfig::default() };

@@ -24,7 +24,7 @@ const SECTORS: u32 = 128;
 /// Flash pages below the store.
 const PAGES: u32 = 1024;
 
-/// A way to the current device. The next one finds what the medium held at the last death.
+/// A connection to the current device. The next one finds what the medium held at the last death.
 struct Mortal {
     firmware: FirmwareConfig,
     /// The store is between the firmware and the medium.

@@ -158,7 +158,7 @@ impl PageBuffer {
         let _ = self.door.program.set(program);
         Ok(())
     }
-    /// Which way was taken, for people.
+    /// Which backend was taken, for people.
     #[must_use]
     pub fn describe(&self) -> &str {
         &self.described

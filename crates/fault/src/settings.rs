@@ -13,7 +13,7 @@ use crate::told::Told;
 /// The environment variable with the settings of a run.
 pub const ENVIRONMENT: &str = "FULGURITE_RUN";
 
-/// Which way to find missing pages.
+/// Which backend finds missing pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Wanted {
     /// The best that this process may take.
@@ -47,7 +47,7 @@ pub struct Settings {
     pub opened: Opened,
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
-    /// Which way to find missing pages.
+    /// Which backend finds missing pages.
     pub way: Wanted,
     /// Where words go.
     pub told: Arc<Told>,
@@ -86,7 +86,7 @@ pub struct RunSettings {
     pub flash_bytes: u64,
     /// The smallest mapping that goes to flash.
     pub threshold_bytes: u64,
-    /// Tell which way is taken, and why.
+    /// Report which backend is taken, and why.
     pub explains: bool,
     /// Small blocks of `malloc` go to flash as well.
     pub small: bool,
@@ -96,7 +96,7 @@ pub struct RunSettings {
     pub json: bool,
     /// Report figures at this interval, in milliseconds; never for 0.
     pub stats_ms: u64,
-    /// Which way to find missing pages.
+    /// Which backend finds missing pages.
     pub way: Wanted,
     /// What the program's own `LD_PRELOAD` was.
     pub preload_before: String,

@@ -1,11 +1,11 @@
-//! The ways to find missing pages and to fill them in, tried in this order:
+//! The backends that find missing pages and fill them in, tried in this order:
 //!
-//! | way | needs | a page goes to the program by | and comes back by |
+//! | backend | needs | a page goes to the program by | and comes back by |
 //! |---|---|---|---|
 //! | userfaultfd, compatible | the right to it, and Linux 6.8 | a copy | dropping or moving it |
-//! | userfaultfd, in-line | the system call, and Linux 6.8 | the same | the same |
+//! | userfaultfd, in-line | the system call, and Linux 6.8 | a copy | dropping or moving it |
 //! | guard markers | Linux 6.15 | a copy to a file, then shown | hidden, then a copy |
-//! | protection | a mapping for each lone page | the same | the same |
+//! | protection | a mapping for each lone page | as guard markers | as guard markers |
 //!
 //! With all but the first, the kernel's own accesses to missing pages fail (`EFAULT`). So addresses
 //! that are passed to it are made resident before ([`crate::PageBuffer::hold`]).
@@ -40,8 +40,8 @@ pub enum Given {
 }
 
 impl Way {
-    /// The best way that this process may take of those that are wanted. Also says why it is not
-    /// the best of all.
+    /// The best backend that this process may take of those that are wanted. Also says why it is
+    /// not the best of all.
     pub fn choose(region: &Region, wanted: Wanted) -> Result<(Way, Option<String>), Error> {
         let mut refused = None;
         if let Wanted::Any | Wanted::Compatible = wanted {

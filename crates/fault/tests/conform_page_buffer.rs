@@ -1,8 +1,8 @@
 //! Goal: memory of a page buffer behaves as the kernel's own would, in much less DRAM. Method:
 //! several threads read and write four times the frames by plain accesses and compare with what
 //! they wrote last. Mappings are dropped, protected and unmapped between. System calls get
-//! addresses of missing pages. All of it is done in each way to find missing pages. Where the
-//! machine gives no userfaultfd, the tests say so.
+//! addresses of missing pages. All of it is done with each backend that finds missing pages. Where
+//! the machine gives no userfaultfd, the tests say so.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -72,7 +72,7 @@ fn remedy(errno: i32) -> &'static str {
         71 => "the device breaks its protocol; start it anew, in the version of this program",
         // EOPNOTSUPP.
         95 => "the device cannot do that; use one that can, or do without",
-        _ => "check what it lies on, then try again",
+        _ => "check what it is stored on, then try again",
     }
 }
 

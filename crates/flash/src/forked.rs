@@ -165,7 +165,7 @@ impl ForkedFlash {
     /// # Errors
     /// The kernel's; `ETIMEDOUT` where this process came too late.
     pub fn sit(&self, seat: u32) -> Result<(), OpenError> {
-        let failed = |source| OpenError::System { what: "sit down beside the processes that share flash", source };
+        let failed = |source| OpenError::System { what: "join the processes that share flash", source };
         self.shared.lock_byte(seat.into()).map_err(failed)?;
         let made = self.made.load(Ordering::Relaxed);
         let state = self.seat_word(seat, STATE);

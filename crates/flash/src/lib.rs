@@ -10,7 +10,7 @@
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
 //! | [`DrivenFlash`] | no data: its driver says when requests end, as a simulator does |
 //! | [`NandFlash`] | the model's times, order and failures of NAND, over a medium with the data |
-//! | [`TimedFlash`] | the same device with fixed latencies and planes |
+//! | [`TimedFlash`] | such a device with fixed latencies and planes |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`PartOfFlash`] | a part of a medium, as one of its own |
 //! | [`ExtentsOfFlash`] | some extents of a medium, side by side as one that keeps nothing |

@@ -72,7 +72,7 @@ impl StripeLayout {
     /// # Panics
     /// When there are more than 2^32 - 1 flash pages then, or no columns.
     pub fn push(&mut self, rows: u32, columns: Vec<Column>) {
-        assert!(!columns.is_empty(), "a band lies on something");
+        assert!(!columns.is_empty(), "a band has a column");
         let extents = u64::from(self.extents) + u64::from(rows) * columns.len() as u64;
         assert!(extents * u64::from(self.extent_pages) <= u64::from(u32::MAX), "{extents} extents are too many");
         self.bands.push(Band { first: self.extents, rows, columns });
@@ -157,7 +157,7 @@ impl StripedFlash {
     /// When there are none, or the layout names what they do not have.
     #[must_use]
     pub fn new(members: Vec<Arc<dyn Flash>>, layout: StripeLayout) -> StripedFlash {
-        assert!(!members.is_empty(), "a medium lies on something");
+        assert!(!members.is_empty(), "a striped medium has a member");
         fits(&members, &layout);
         let pages = AtomicU32::new(layout.pages());
         let shared = Shared { layout: RwLock::new(Arc::new(layout)), pages, poisoned: AtomicBool::new(false) };

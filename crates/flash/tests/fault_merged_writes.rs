@@ -1,7 +1,7 @@
 //! Goal: writes to neighbouring places that go to the kernel as one request end as if each had gone
 //! alone: the same bytes, each completed once with its own tag, and an error hits only its own
 //! writes.
-//! Method: random batches over every way to drive a file (descending, with gaps, beyond the longest
+//! Method: random batches over every backend of a file (descending, with gaps, beyond the longest
 //! run, out of range) are compared with a plain image of the file, and the kernel's requests are
 //! counted. For errors this program runs itself again under a limit of the size of files, at which
 //! a write becomes short, and behind which it fails (`EFBIG`).
@@ -33,7 +33,7 @@ const WAYS: [(FileBackend, bool); 4] = [
     (FileBackend::Threads(3), false),
 ];
 
-/// A queue on a file, or none where it cannot be driven that way here.
+/// A queue on a file, or none where this backend does not work here.
 fn open(
     path: &Path,
     (backend, registered): (FileBackend, bool),

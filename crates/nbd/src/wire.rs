@@ -23,9 +23,10 @@ pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Begins each chunk of a structured reply.
 pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Handshake flag, both ways: options may be answered by errors and go on.
+/// Handshake flag, in both directions: options may be answered by errors, and the handshake
+/// continues.
 pub(crate) const FIXED_NEWSTYLE: u16 = 1;
-/// Handshake flag, both ways: no 124 zeros after the old way to name an export.
+/// Handshake flag, in both directions: no 124 zeros after the old option that names an export.
 pub(crate) const NO_ZEROES: u16 = 2;
 
 /// Options of a client.

@@ -137,7 +137,7 @@ pub fn take(bytes: usize, alignment: usize) -> Option<*mut c_void> {
         return None;
     }
     let size = bytes.next_multiple_of(STEP).min(OBJECT_BYTES_MAX);
-    let pool = objects.allocator.pool(size).expect("an object has so many bytes");
+    let pool = objects.allocator.pool(size).expect("the size is an object's");
     Some(pool.allocate().map_or(null_mut(), |object| object.as_ptr().cast()))
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
             fulgurite_format::format_bytes(*bytes)
         ),
         Some(Shortage::Leaves { bytes }) => format!(
-            "the {} of DRAM for where changed objects lie are full, and there is no room left",
+            "the {} of DRAM for the places of changed objects are full, and there is no room left",
             fulgurite_format::format_bytes(*bytes)
         ),
         Some(Shortage::Unsynced) => {

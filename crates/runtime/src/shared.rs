@@ -124,7 +124,7 @@ impl Running {
 }
 
 impl Shared {
-    /// Asks every worker, by a message with the way for its answer.
+    /// Asks every worker, by a message with the channel for its answer.
     pub(crate) fn ask<T>(&self, message: impl Fn(mpsc::Sender<T>) -> Message) -> Vec<mpsc::Receiver<T>> {
         let ask = |mailbox: &Mailbox| {
             let (reply, answer) = mpsc::channel();
@@ -153,7 +153,7 @@ impl Shared {
         let mailbox = |_| Mailbox::new(own_fibers(config.fibers));
         let mailboxes: Arc<[Mailbox]> = (0..workers).map(mailbox).collect::<Result<_, _>>()?;
         let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
-        assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
+        assert!(id != u32::MAX, "a process has made more runtimes than there are numbers for");
         Ok(Shared {
             id,
             process: Process::current(),

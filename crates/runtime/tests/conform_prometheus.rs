@@ -156,7 +156,7 @@ fn the_text_says_what_the_numbers_say() {
     let mut known = BTreeSet::new();
     for (index, (name, kind, value)) in total.counts.each().enumerate() {
         let name = format!("fulgurite_{name}{}", if kind == "counter" { "_total" } else { "" });
-        let family = families.get(&name).unwrap_or_else(|| panic!("{name} is not told"));
+        let family = families.get(&name).unwrap_or_else(|| panic!("{name} is not reported"));
         assert_eq!(family.kind, kind, "{name}");
         assert_eq!(family.samples.len(), statistics.workers.len(), "{name}: one for each worker");
         for (worker, its) in statistics.workers.iter().enumerate() {
@@ -220,7 +220,7 @@ fn the_text_says_what_the_numbers_say() {
     assert_eq!((dram.kind.as_str(), dram.value("", &[])), ("gauge", (3 << 20) as f64));
     known.insert("fulgurite_dram_bytes".to_owned());
     let told: BTreeSet<String> = families.into_keys().collect();
-    assert_eq!(told, known, "something is told that this test does not know");
+    assert_eq!(told, known, "something is reported that this test does not know");
 }
 
 #[test]

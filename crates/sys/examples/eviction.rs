@@ -107,7 +107,7 @@ impl Memory {
     }
 }
 
-/// A way. Pages leave the program's memory, or come back.
+/// A method by which pages leave the program's memory, or come back.
 trait Way {
     fn install(&mut self, page: usize);
     fn write(&mut self, page: usize) {
@@ -385,6 +385,6 @@ fn all() -> io::Result<()> {
             sum ^= words.iter().fold(0, |sum: u64, word| sum.rotate_left(5) ^ word);
         })
     });
-    println!("a look at all bytes of a page: {} ns ({sum})", look.min().unwrap_or(0));
+    println!("a read of all bytes of a page: {} ns ({sum})", look.min().unwrap_or(0));
     Ok(())
 }

@@ -75,7 +75,7 @@ pub unsafe fn copy_opaque(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Fills `len` bytes with zero, opaque in the same way as [`copy_opaque`].
+/// Fills `len` bytes with zero, opaque as [`copy_opaque`].
 ///
 /// # Safety
 /// The range must be mapped and writable.

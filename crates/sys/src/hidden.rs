@@ -52,8 +52,8 @@ pub struct HiddenFile {
 }
 
 impl HiddenFile {
-    /// Maps a new file over all of a region, which nothing may access yet. `hiding`: in that way
-    /// only; else in the best that the kernel has.
+    /// Maps a new file over all of a region, which nothing may access yet. With `hiding`, only by
+    /// that method, else by the best that the kernel has.
     ///
     /// # Errors
     /// The kernel's. The region is as it was then, or mapped and inaccessible.

@@ -95,7 +95,7 @@ pub fn check(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
 }
 
 fn look(path: &Path, kind: SocketType) -> Result<Found, PlaceError> {
-    let failed = system("look at the path");
+    let failed = system("check the path");
     let address = SocketAddrUnix::new(path).map_err(system("use the path"))?;
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -229,7 +229,7 @@ impl SocketPlace {
         // No client can connect before it listens.
         rustix::fs::chmod(name, Mode::RUSR | Mode::WUSR).map_err(system("restrict a socket"))?;
         rustix::net::listen(socket, 64).map_err(system("listen"))?;
-        let of = fs::symlink_metadata(name).map_err(system("look at the path"))?;
+        let of = fs::symlink_metadata(name).map_err(system("check the path"))?;
         for _ in 0..TRIES {
             if renamed(name, path)? {
                 return Ok(SocketPlace { path: path.to_owned(), identity: (of.dev(), of.ino()) });

@@ -85,7 +85,7 @@ struct Piece(libc::iovec);
 // SAFETY: it points into an arena, which threads may share, and only the kernel follows it.
 unsafe impl Send for Piece {}
 
-/// Which way the bytes go.
+/// The direction in which the bytes are moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
     /// From the file into the arena.
@@ -322,8 +322,8 @@ impl Uring {
     ) -> Result<(), RingFull> {
         self.push_pieces(Direction::Write, file_offset, offsets, len, user)
     }
-    /// The other way round: one read that puts `len` bytes at each of these offsets of the arena,
-    /// one after the other. Ranges may overlap. What is stored there then is from one of them.
+    /// The opposite: one read that puts `len` bytes at each of these offsets of the arena, one
+    /// after the other. Ranges may overlap. What is stored there then is from one of them.
     ///
     /// # Errors
     /// As [`Uring::push_gathered_write`].

@@ -359,13 +359,13 @@ impl Drop for Region {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserfaultError {
-    /// Neither way to make one is open.
+    /// Neither method to make one is available.
     #[error(
         "userfaultfd is refused ({source}); run as root, or give this user the right to open /dev/userfaultfd, \
          or set the sysctl vm.unprivileged_userfaultfd to 1"
     )]
     Refused {
-        /// The kernel's word on the last way.
+        /// The kernel's error for the last method.
         source: io::Error,
     },
     /// It cannot move pages, or not protect them from writes.

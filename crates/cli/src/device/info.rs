@@ -56,8 +56,8 @@ fn thousands(count: u64) -> String {
 fn dram(info: &Info) -> String {
     let (taken, most) = (format_bytes(info.dram_taken_bytes), format_bytes(info.dram_bytes));
     match info.dram_budget_bytes {
-        Some(budget) => format!("{taken} taken, {most} at the most as it is, of a budget of {}", format_bytes(budget)),
-        None => format!("{taken} taken, {most} at the most as it is; no budget"),
+        Some(budget) => format!("{taken} taken, at most {most} as it is, of a budget of {}", format_bytes(budget)),
+        None => format!("{taken} taken, at most {most} as it is; no budget"),
     }
 }
 
@@ -76,7 +76,7 @@ fn text(info: &Info) -> String {
     lines.push(("CPU", format!("{:.1?}", Duration::from_nanos(info.cpu_ns))));
     if info.late > 0 {
         let longest = Duration::from_nanos(info.lateness_ns_max);
-        lines.push(("late", format!("{} completions, {longest:.1?} at the most", thousands(info.late))));
+        lines.push(("late", format!("{} completions, at most {longest:.1?}", thousands(info.late))));
     }
     let mut before = "";
     let line = |(name, value): (&'static str, String)| {

@@ -147,7 +147,7 @@ Examples:
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
-  fulgurite pool export data.pool before.img --token 17  # look at it first
+  fulgurite pool export data.pool before.img --token 17  # check it first
   fulgurite pool rollback data.pool 17 --yes
 
 A rollback is atomic, even if the machine stops in the middle of it.";

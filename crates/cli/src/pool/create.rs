@@ -62,7 +62,7 @@ pub(super) fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => bad_input!("{shown} cannot be looked at: {e}"),
+        Err(e) => bad_input!("{shown} cannot be checked: {e}"),
         Ok(_) => {}
     }
     let file = claim(path).map_err(open_error)?;
@@ -120,7 +120,7 @@ pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
         }
         return Ok(());
     };
-    let metadata = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
+    let metadata = file.metadata().with_context(|| format!("{shown} cannot be checked"))?;
     if metadata.file_type().is_block_device() && *found < bytes {
         bad_input!("{shown} has {}, less than its part of --size; ask for less", format_bytes(*found));
     }

@@ -82,7 +82,7 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             bad_input!("{shown} does not exist; name a file to import")
         }
-        Err(e) => bad_input!("{shown} cannot be looked at: {e}"),
+        Err(e) => bad_input!("{shown} cannot be checked: {e}"),
     };
     if !metadata.is_file() {
         bad_input!("{shown} is no regular file; name a file to import");

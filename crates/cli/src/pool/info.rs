@@ -257,7 +257,7 @@ fn text(info: &Info) -> String {
     let count = |of: u64| thousands(of.cast_signed());
     let mut lines = vec![
         ("pool", info.id.clone()),
-        ("lies on", info.medium.clone()),
+        ("stored on", info.medium.clone()),
         ("made", info.made.map(date).unwrap_or_default()),
         ("size", format_bytes(info.size_bytes)),
         (
@@ -325,7 +325,7 @@ fn text(info: &Info) -> String {
             "objects",
             info.places.map_or(String::new(), |places| {
                 format!(
-                    "{}; where they lie takes {} of DRAM, of which {} are there with {} in all (--dram)",
+                    "{}; their places take {} of DRAM, of which {} are there with {} in all (--dram)",
                     count(places.objects),
                     format_bytes(places.bytes),
                     format_bytes(places.in_dram_bytes),
@@ -346,7 +346,7 @@ fn text(info: &Info) -> String {
         (
             "DRAM",
             format!(
-                "{} when open, beside the frames, and up to {} when all of it is written",
+                "{} when open, in addition to the frames, and up to {} when all of it is written",
                 format_bytes(info.dram_bytes),
                 format_bytes(info.dram_bytes_max)
             ),

@@ -38,7 +38,7 @@ pub struct RunArgs {
     /// the best that this user may have.
     #[arg(long, value_enum, default_value = "auto")]
     pub mode: Mode,
-    /// Tell which way faults are handled, and why.
+    /// Report how page faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
     /// Tell figures every so often (`1s`) while the program runs, each child's as well.

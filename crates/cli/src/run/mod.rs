@@ -78,7 +78,7 @@ fn library() -> Result<PathBuf> {
     let places = ["deps", ".", "../lib", "../lib/fulgurite"].map(|place| directory.join(place).join(LIBRARY));
     let found = places.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok());
     let shown = directory.display();
-    found.ok_or_else(|| anyhow!("{LIBRARY} is not in {shown} nor in {shown}/../lib; install it beside this program"))
+    found.ok_or_else(|| anyhow!("{LIBRARY} is not in {shown} nor in {shown}/../lib; install it next to this program"))
 }
 
 fn flash_bytes(args: &RunArgs) -> Result<u64> {

@@ -8,7 +8,7 @@ use fulgurite_term::values;
 /// The options of `fulgurite top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Only these processes [default: all that this user may read]
+    /// Only these processes [default: all that this user may inspect]
     #[arg(value_name = "PID")]
     pub pids: Vec<u32>,
     /// How often to read the figures [default: 1s]

@@ -17,7 +17,7 @@ use args::TopArgs;
 use sample::Samples;
 
 /// What is said when there is no program.
-const NONE: &str = "no program runs under `fulgurite run`, or none that this user may look at";
+const NONE: &str = "no program runs under `fulgurite run`, or none that this user may inspect";
 
 /// Runs `fulgurite top`.
 pub fn run(args: &TopArgs) -> Result<()> {
@@ -26,7 +26,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
         pids => pids.iter().copied().filter_map(Published::of).collect(),
     };
     if let Some(pid) = args.pids.iter().find(|pid| Published::of(**pid).is_none()) {
-        bad_input!("process {pid} does not run under `fulgurite run`, or this user may not look at it");
+        bad_input!("process {pid} does not run under `fulgurite run`, or this user may not inspect it");
     }
     if args.json {
         return told(args.every, look);

@@ -1,4 +1,4 @@
-//! The way to a device of this process.
+//! The connection to a device of this process.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A way to a device, and what a host wants of it: a queue pair, which it keeps open for as long as
-//! it needs it.
+//! A connection to a device, and what a host wants of it: a queue pair, which it keeps open for as
+//! long as it needs it.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -147,7 +147,7 @@ pub trait Hold: Send {
     }
 }
 
-/// A way to a device.
+/// A connection to a device.
 pub trait Link: Send + Sync {
     /// Opens a queue pair.
     ///

@@ -94,7 +94,7 @@ impl DeviceFlash {
         }
         DeviceFlash { device: Some(device), ..flash }
     }
-    /// Over a way to a device.
+    /// Over a connection to a device.
     #[must_use]
     pub fn over(link: Arc<dyn Link>, config: HostConfig) -> DeviceFlash {
         let shared = Arc::new(Shared::new(&config.clock));

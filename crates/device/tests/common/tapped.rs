@@ -1,4 +1,4 @@
-//! A way to a device whose shared memory the test can reach.
+//! A connection to a device whose shared memory the test can reach.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use fulgurite_device::*;
 use fulgurite_flash::{DeviceCounters, OpenError};
 
-/// Whatever the way to the device is, and all regions that were opened by it.
+/// Any connection to a device, and all regions that were opened by it.
 pub struct Tapped {
     link: Box<dyn Link>,
     pub regions: Mutex<Vec<Arc<Region>>>,

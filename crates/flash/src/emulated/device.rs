@@ -63,7 +63,7 @@ pub(super) struct Device {
     cpu_due_ns: u64,
 }
 
-/// Says that the device has ended, in whatever way, and wakes all waiters.
+/// Says that the device has ended, for whatever reason, and wakes all waiters.
 struct Stopped(Arc<Shared>, Vec<Arc<Link>>);
 impl Drop for Stopped {
     fn drop(&mut self) {

@@ -1,8 +1,8 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
-//! `medium` is what both ways to drive it share, `open` judges paths, `holders` finds processes
-//! that have them open, `name` sees when a file loses its own. `uring` and `threads` are the
-//! queues, and `runs` gathers a batch.
+//! `medium` is what both backends share, `open` judges paths, `holders` finds processes that have
+//! them open, `name` sees when a file loses its own. `uring` and `threads` are the queues, and
+//! `runs` gathers a batch.
 //!
 //! Invariants: the file is locked for this medium alone. After a failed flush no write and no flush
 //! reaches the file (the kernel reports such a failure once). A flush of a file that was deleted or

@@ -42,7 +42,7 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
 
 /// Opens what exists to be read while another process writes to it; returns its subpages.
 pub(super) fn look(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, u32), OpenError> {
-    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
+    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("check", path, e))?;
     judge_kind(path, &metadata)?;
     let file = DirectFile::open_to_look(path).map_err(|e| path_error("open", path, e))?;
     let found = size(&file, path)?;
@@ -91,7 +91,7 @@ fn used_by(path: &Path) -> OpenError {
 }
 
 fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
-    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
+    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("check", path, e))?;
     judge_kind(path, &metadata)?;
     let is_device = metadata.file_type().is_block_device();
     // Root may write to a read-only file, but it was made read-only on purpose.
@@ -101,7 +101,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     let file = if is_device { DirectFile::open_device(path) } else { DirectFile::open(path) };
     let file = file.map_err(|e| path_error("open", path, e))?;
     // This is judged again, because what was opened may not be what was checked.
-    let metadata = file.metadata().map_err(|e| path_error("look at", path, e))?;
+    let metadata = file.metadata().map_err(|e| path_error("check", path, e))?;
     judge_kind(path, &metadata)?;
     if is_device != metadata.file_type().is_block_device() {
         return Err(wrong_kind(path, "path that changes while it is opened"));
@@ -110,7 +110,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
         return Err(wrong_kind(path, "file with several hard links, and others might change it under us"));
     }
     // Its owner could read and change what we store: in a directory open to all, that is a trap.
-    if !is_device && !file.is_ours().map_err(|e| path_error("look at", path, e))? {
+    if !is_device && !file.is_ours().map_err(|e| path_error("check", path, e))? {
         return Err(wrong_kind(path, "file of another user"));
     }
     size(&file, path)?;
@@ -146,7 +146,7 @@ pub(super) fn create(
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let parent_metadata = fs::metadata(parent).map_err(|e| path_error("look at", parent, e))?;
+    let parent_metadata = fs::metadata(parent).map_err(|e| path_error("check", parent, e))?;
     if !parent_metadata.is_dir() {
         return Err(OpenError::Path {
             what: "create a file in",
@@ -255,7 +255,7 @@ fn exists(path: &Path) -> Result<bool, OpenError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(path_error("look at", path, e)),
+        Err(e) => Err(path_error("check", path, e)),
     }
 }
 
@@ -269,7 +269,7 @@ pub(super) fn may_grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(),
 
 /// The size of a block device now. None for a file.
 pub(super) fn most_bytes(path: &Path, medium: &OpenFile) -> Result<Option<u64>, OpenError> {
-    let is_file = medium.file.metadata().map_err(|e| path_error("look at", path, e))?.is_file();
+    let is_file = medium.file.metadata().map_err(|e| path_error("check", path, e))?.is_file();
     if is_file { Ok(None) } else { Ok(Some(size(&medium.file, path)?)) }
 }
 

@@ -135,7 +135,7 @@ pub enum StateError {
         found: u32,
     },
     /// It was changed since it was written, or not written whole.
-    #[error("it is damaged: its checksum is {expected:08x}, and that of its bytes {got:08x}")]
+    #[error("it is damaged: its checksum is {expected:08x}, but its bytes have {got:08x}")]
     Checksum {
         /// It says.
         expected: u32,

@@ -652,7 +652,7 @@ mod tests {
                 done.clear();
             }
             assert!(seen > 100, "{seen} programs of moves");
-            println!("{seen} programs of moves, {failing} failures beside them");
+            println!("{seen} programs of moves, {failing} other failures");
         }
     }
 

@@ -29,7 +29,7 @@ pub struct Served {
     _directory: tempfile::TempDir,
 }
 
-/// Serves a flash, after `change` has had its way with the configuration.
+/// Serves a flash, after `change` has changed the configuration.
 pub fn serve(flash: Arc<dyn Flash>, change: impl FnOnce(&mut NbdConfig)) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nbd.sock");

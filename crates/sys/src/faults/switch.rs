@@ -230,7 +230,7 @@ mod tests {
             assert!(SCOPE.get().is_none() && !may_switch(), "others run");
             assert_eq!(set_mask(bit(libc::SIGUSR2)), bit(libc::SIGUSR1), "as the access had them");
             grow();
-            self.told.0.lock().unwrap().pop().expect("it was told before")
+            self.told.0.lock().unwrap().pop().expect("it has ended before")
         }
     }
 

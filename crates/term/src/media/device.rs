@@ -457,7 +457,7 @@ fn worn(kept: Kept<'_>) -> Result<Option<PathBuf>> {
     let is_device = std::fs::metadata(data).is_ok_and(|found| found.file_type().is_block_device());
     let wear = match kept.wear {
         None if is_device => bad_input!(
-            "--data {} is a block device, beside which no file is kept; add --wear FILE, for how worn the NAND is",
+            "--data {} is a block device, next to which no file is kept; add --wear FILE, for how worn the NAND is",
             data.display()
         ),
         None => wear::path_of(data),

@@ -47,7 +47,7 @@ pub fn begun_at(path: &Path) -> PathBuf {
 pub fn found_at(path: &Path) -> Result<Option<&'static str>> {
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        found => found.with_context(|| format!("{} cannot be looked at", path.display()))?,
+        found => found.with_context(|| format!("{} cannot be checked", path.display()))?,
     };
     if !found.is_file() {
         return Ok(Some("no regular file"));

@@ -58,7 +58,8 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "memory-page" => OLIVE,
         "memory-page-in-line" => TEAL,
         "blobs" => PALETTE[3],
-        // Ways to a device: grey for the yardstick, green over memory, lighter in another process.
+        // How a device is reached: grey for the yardstick, green over memory, lighter in another
+        // process.
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
         "device-bypassed" => OLIVE,
