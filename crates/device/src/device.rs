@@ -20,7 +20,7 @@ use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock, planted};
 use crate::cached::CachedFlash;
 use crate::dram::{Budget, DeviceDram, Share};
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
-use crate::hosts::{Hosts, Place, Refusal, Who};
+use crate::hosts::{Hosts, OpenPair, Refusal, Who};
 use crate::region::{DeviceStatus, Region};
 use crate::session::Session;
 
@@ -364,7 +364,7 @@ impl Device {
         Ok(())
     }
     /// Reserves a place for a queue pair in addition to the others, of which `most` may exist.
-    pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
+    pub(crate) fn admit(&self, who: Who, most: usize) -> Result<OpenPair, Refusal> {
         self.hosts.admit(who, most)
     }
     /// While a program names states, the newest named one, and 1 if its temporary pages are there.
@@ -393,20 +393,20 @@ impl Device {
     ) -> Result<Attachment, OpenError> {
         self.attach_as(region, pair, frames, host, false)
     }
-    /// As `attach`; with `only_looks` its host changes nothing and reads no sectors
-    /// ([`crate::Opcode::only_looks`]).
+    /// As `attach`; with `only_observes` its host changes nothing and reads no sectors
+    /// ([`crate::Opcode::only_observes`]).
     pub(crate) fn attach_as(
         &self,
         region: &Arc<Region>,
         pair: u32,
         frames: Option<Arc<Arena>>,
         host: Arc<dyn Wake>,
-        only_looks: bool,
+        only_observes: bool,
     ) -> Result<Attachment, OpenError> {
         let run = self.run().0.clone();
         let mut port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
-        if only_looks {
-            port.set_only_looks();
+        if only_observes {
+            port.set_only_observes();
         }
         let (closing, bytes) = (port.closing().clone(), port.bytes());
         let of_medium = || self.medium.set_aside() + self.config.firmware.boot.bytes();

@@ -126,7 +126,7 @@ impl Opcode {
     /// Whether it changes nothing and shows no sector: any program may ask it while any other uses
     /// the device.
     #[must_use]
-    pub fn only_looks(self) -> bool {
+    pub fn only_observes(self) -> bool {
         matches!(self, Opcode::Identify | Opcode::Tokens | Opcode::Pinned | Opcode::Standing | Opcode::Pages)
     }
     /// The one with this code.

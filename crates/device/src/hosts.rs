@@ -115,7 +115,7 @@ pub(crate) struct Hosts {
 /// A queue pair's place among those that are open. Dropping it, with nothing of the pair under way,
 /// gives it up. The last one of a session waits until what was not named is gone.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenPair {
     hosts: Arc<Hosts>,
     id: u64,
 }
@@ -137,7 +137,7 @@ impl Hosts {
     }
     /// Reserves a place for a queue pair in addition to the others, of which `most` may exist. The
     /// first of a session waits until that has begun.
-    pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
+    pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<OpenPair, Refusal> {
         if self.is_spoilt() {
             return Err(Refusal::Spoilt);
         }
@@ -186,7 +186,7 @@ impl Hosts {
         let id = known.next;
         known.next += 1;
         known.open.push(Open { id, who, region: Weak::new(), others });
-        Ok(Place { hosts: self.clone(), id })
+        Ok(OpenPair { hosts: self.clone(), id })
     }
     /// Begins a session. Nobody has been let in since the store was checked.
     fn begin_session(&self, who: Who) -> Result<MutexGuard<'_, Known>, Refusal> {
@@ -231,7 +231,7 @@ impl Hosts {
     }
 }
 
-impl Place {
+impl OpenPair {
     /// Says which region it is, before that is handed to its host.
     pub fn set_region(&self, region: &Arc<Region>) {
         let mut known = self.hosts.known();
@@ -247,7 +247,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for OpenPair {
     fn drop(&mut self) {
         let mut known = self.hosts.known();
         let Some(at) = known.open.iter().position(|open| open.id == self.id) else { return };
@@ -308,7 +308,7 @@ mod tests {
             place.set_region(&region);
             (place, region)
         };
-        let others = |of: &(Place, Arc<Region>)| (of.1.has_others(), of.1.had_predecessors());
+        let others = |of: &(OpenPair, Arc<Region>)| (of.1.has_others(), of.1.had_predecessors());
         let gone = opens(1);
         assert_eq!(others(&gone), (false, false));
         drop(gone);

@@ -56,17 +56,17 @@ fn check(words: &[u64], last: u64, position: u64) -> u64 {
 }
 
 #[derive(Debug)]
-struct Place {
+struct RingPosition {
     window: Window,
     shift: u32,
     position: u64,
 }
 
-impl Place {
-    fn new(window: Window, words: usize) -> Place {
+impl RingPosition {
+    fn new(window: Window, words: usize) -> RingPosition {
         let entries = window.len() / words;
         assert!(entries.is_power_of_two() && entries * words == window.len(), "a ring of {entries} entries");
-        Place { window, shift: entries.trailing_zeros(), position: 0 }
+        RingPosition { window, shift: entries.trailing_zeros(), position: 0 }
     }
     /// The phase that marks the next entry as written.
     #[inline(always)]
@@ -81,11 +81,11 @@ impl Place {
 
 /// The writing end.
 #[derive(Debug)]
-pub struct Producer<const WORDS: usize>(Place);
+pub struct Producer<const WORDS: usize>(RingPosition);
 
 /// The reading end.
 #[derive(Debug)]
-pub struct Consumer<const WORDS: usize>(Place);
+pub struct Consumer<const WORDS: usize>(RingPosition);
 
 impl<const WORDS: usize> Producer<WORDS> {
     /// Over words that are zero, or that a producer wrote and no consumer took.
@@ -94,20 +94,20 @@ impl<const WORDS: usize> Producer<WORDS> {
     /// When the words are not a power of two of entries.
     #[must_use]
     pub fn new(window: Window) -> Producer<WORDS> {
-        Producer(Place::new(window, WORDS))
+        Producer(RingPosition::new(window, WORDS))
     }
     /// Writes an entry. Of its last word, bits 32 to 62 are kept.
     #[inline]
     pub fn push(&mut self, entry: [u64; WORDS]) {
-        let place = &mut self.0;
-        let words = place.window.entry::<WORDS>(place.entry() * WORDS);
+        let ring = &mut self.0;
+        let words = ring.window.entry::<WORDS>(ring.entry() * WORDS);
         for i in 0..WORDS - 1 {
             words[i].store(entry[i], Ordering::Relaxed);
         }
         let last = entry[WORDS - 1] & LAST_WORD;
-        let check = check(&entry[..WORDS - 1], last, place.position);
-        words[WORDS - 1].store(last | check | place.phase(), place.window.release());
-        place.position += 1;
+        let check = check(&entry[..WORDS - 1], last, ring.position);
+        words[WORDS - 1].store(last | check | ring.phase(), ring.window.release());
+        ring.position += 1;
     }
     /// Entries written so far.
     #[must_use]
@@ -123,7 +123,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// When the words are not a power of two of entries.
     #[must_use]
     pub fn new(window: Window) -> Consumer<WORDS> {
-        Consumer(Place::new(window, WORDS))
+        Consumer(RingPosition::new(window, WORDS))
     }
     /// Takes the next entry, if it was written; of its last word, bits 32 to 62.
     ///
@@ -131,19 +131,19 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// [`Damaged`] when its words are not those that were written. It is taken all the same.
     #[inline]
     pub fn pop(&mut self) -> Option<Result<[u64; WORDS], Damaged>> {
-        let place = &mut self.0;
-        let words = place.window.entry::<WORDS>(place.entry() * WORDS);
+        let ring = &mut self.0;
+        let words = ring.window.entry::<WORDS>(ring.entry() * WORDS);
         // Each word is loaded once, so what the other side stores afterwards has no effect.
-        let last = words[WORDS - 1].load(place.window.acquire());
-        if last & PHASE != place.phase() {
+        let last = words[WORDS - 1].load(ring.window.acquire());
+        if last & PHASE != ring.phase() {
             return None;
         }
         let mut entry = [last & LAST_WORD; WORDS];
         for i in 0..WORDS - 1 {
             entry[i] = words[i].load(Ordering::Relaxed);
         }
-        let position = place.position;
-        place.position += 1;
+        let position = ring.position;
+        ring.position += 1;
         if last & CHECK == check(&entry[..WORDS - 1], last & LAST_WORD, position) {
             Some(Ok(entry))
         } else {

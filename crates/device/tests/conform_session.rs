@@ -280,7 +280,7 @@ fn who_only_looks_is_beside_anybody_and_changes_nothing() {
     let (_directory, socket) = directory();
     let _server = serve(&formatted(), &socket);
     let look = || {
-        let flash = DeviceFlash::over(Arc::new(link(&socket).only_looks()), HostConfig::default());
+        let flash = DeviceFlash::over(Arc::new(link(&socket).only_observes()), HostConfig::default());
         flash.commands(1, 8).unwrap()
     };
     // While nobody has named anything, this does not.

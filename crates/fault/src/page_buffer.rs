@@ -427,7 +427,7 @@ impl PageBuffer {
 /// What wakes a handler thread: faults and notifications.
 pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
     let made = match way {
-        Way::Userfault(userfault) if !way.is_in_line() => Notifier::beside(std::os::fd::AsFd::as_fd(userfault)),
+        Way::Userfault(userfault) if !way.is_in_line() => Notifier::with_other(std::os::fd::AsFd::as_fd(userfault)),
         _ => Notifier::new(),
     };
     made.map(Arc::new).map_err(cannot("make an eventfd"))

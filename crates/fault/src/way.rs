@@ -246,8 +246,8 @@ fn not_moved(error: std::io::Error) -> NotMoved {
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Way::Userfault(userfault) => match (userfault.is_in_line(), userfault.way()) {
-                (false, userfault::Way::Device) => {
+            Way::Userfault(userfault) => match (userfault.is_in_line(), userfault.origin()) {
+                (false, userfault::Origin::Device) => {
                     "userfaultfd by /dev/userfaultfd, which also serves system calls; a handler thread (compatible \
                      mode); pages are copied in, and dropped or moved out"
                 }
@@ -255,7 +255,7 @@ impl std::fmt::Display for Way {
                     "userfaultfd by its system call, which also serves system calls; a handler thread (compatible \
                      mode); pages are copied in, and dropped or moved out"
                 }
-                (true, userfault::Way::UserMode) => {
+                (true, userfault::Origin::UserMode) => {
                     "userfaultfd for user mode only, found by SIGBUS; threads resolve their own faults (in-line mode), \
                      and system calls are wrapped; pages are copied in, and dropped or moved out"
                 }

@@ -13,7 +13,7 @@ pub trait Asks {
     type Error: From<FlashError>;
 
     /// The queue is about to be polled. An implementation that needs the time reads it here, once.
-    fn look(&mut self) {}
+    fn about_to_poll(&mut self) {}
     /// The next request of a free slot, whose number is the request's tag. None: there are no more.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ pub fn keep_busy<A: Asks>(queue: &mut dyn Queue, depth: usize, batch: usize, ask
         }
     };
     loop {
-        asks.look();
+        asks.about_to_poll();
         let refill = free.len() >= batch;
         while more
             && refill

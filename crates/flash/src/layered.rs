@@ -23,7 +23,7 @@ use crate::{
 
 /// Where a subpage is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct FlashAddress {
     /// The flash page of the medium within.
     pub flash_page: u32,
     /// CRC32C of its content.
@@ -42,11 +42,11 @@ pub struct Part {
     pub length: u16,
 }
 
-impl Place {
+impl FlashAddress {
     /// Of a subpage that has a flash page for itself.
     #[must_use]
-    pub fn whole(flash_page: u32, checksum: u32) -> Place {
-        Place { flash_page, checksum, part: None }
+    pub fn whole(flash_page: u32, checksum: u32) -> FlashAddress {
+        FlashAddress { flash_page, checksum, part: None }
     }
 }
 
@@ -56,7 +56,7 @@ pub enum Location {
     /// It was never written, and reads as zeros.
     Unmapped,
     /// There.
-    At(Place),
+    At(FlashAddress),
     /// That is on flash itself: this flash page has to be read first, and given to
     /// [`Layer::learn`].
     Indirect(u32),
@@ -65,13 +65,13 @@ pub enum Location {
 impl Location {
     /// The place, where it is known.
     #[must_use]
-    pub fn place(self) -> Option<Place> {
+    pub fn place(self) -> Option<FlashAddress> {
         if let Location::At(place) = self { Some(place) } else { None }
     }
 }
 
-impl From<Option<Place>> for Location {
-    fn from(place: Option<Place>) -> Location {
+impl From<Option<FlashAddress>> for Location {
+    fn from(place: Option<FlashAddress>) -> Location {
         place.map_or(Location::Unmapped, Location::At)
     }
 }
@@ -82,7 +82,7 @@ pub struct Written {
     /// The subpage.
     pub subpage: u32,
     /// Where it is stored.
-    pub place: Place,
+    pub place: FlashAddress,
 }
 
 /// Decides where subpages are stored. Shared by all queues.
@@ -246,7 +246,7 @@ impl<L: Layer> Flash for Layered<L> {
 #[repr(C)]
 struct Pending {
     subpage: u32,
-    place: Place,
+    place: FlashAddress,
     frame: fulgurite_format::FrameIndex,
     /// How often it failed: a read with a wrong checksum is tried once more, a write at
     /// [`PLACES_MAX`] places.
@@ -263,7 +263,7 @@ impl Pending {
         op: Op::Flush,
         subpage: 0,
         frame: fulgurite_format::FrameIndex(0),
-        place: Place { flash_page: 0, checksum: 0, part: None },
+        place: FlashAddress { flash_page: 0, checksum: 0, part: None },
         failed: 0,
         learns: false,
         learnt: None,
@@ -377,7 +377,7 @@ impl<L: Layer> LayeredQueue<L> {
             }
             Location::Indirect(flash_page) => {
                 let request = &mut self.requests[slot as usize];
-                (request.place, request.learns) = (Place::whole(flash_page, 0), true);
+                (request.place, request.learns) = (FlashAddress::whole(flash_page, 0), true);
                 self.pass_on(slot, Op::Read, flash_page);
             }
             Location::Unmapped => {
@@ -418,7 +418,7 @@ impl<L: Layer> LayeredQueue<L> {
         let placed = self.places.len().min(self.writes.len());
         for i in 0..placed {
             let (slot, flash_page) = (self.writes[i], self.places[i]);
-            self.requests[slot as usize].place = Place::whole(flash_page, 0);
+            self.requests[slot as usize].place = FlashAddress::whole(flash_page, 0);
             self.pass_on(slot, Op::Write, flash_page);
         }
         self.writes.drain(..placed);
@@ -562,7 +562,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                 (Op::Read, _) => self.read_ended(slot, completion, completions),
                 (Op::Write, Ok(())) => {
                     // The frame does not change until the completion is returned.
-                    let place = Place { checksum: self.checksum(slot, completion.checksum), ..place };
+                    let place = FlashAddress { checksum: self.checksum(slot, completion.checksum), ..place };
                     self.written.push(Written { subpage, place });
                     self.recorded.push(slot);
                 }

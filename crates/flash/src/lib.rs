@@ -74,7 +74,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use forked::ForkedFlash;
 pub use latency::{EmulatedConfig, Latency, NandFlash, NandReport, TimedFlash, Times};
-pub use layered::{Layer, Layered, Location, Part, Place, Written};
+pub use layered::{FlashAddress, Layer, Layered, Location, Part, Written};
 pub use memory::MemoryFlash;
 pub use mover::{Moved, Mover, Read, Slot};
 pub use part::PartOfFlash;

@@ -16,7 +16,7 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 /// What has reached a medium.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Told {
+struct Received {
     opened: Vec<QueueUser>,
     switched: Vec<Switches>,
     frames: Vec<Range<u32>>,
@@ -27,7 +27,7 @@ struct Told {
 /// Memory that answers as no medium does, and notes what reaches it.
 struct Odd {
     inner: MemoryFlash,
-    told: Arc<Mutex<Told>>,
+    received: Arc<Mutex<Received>>,
 }
 
 const SUBPAGES: u32 = 256;
@@ -45,9 +45,9 @@ const USERS: [QueueUser; 3] = [QueueUser::OneThread, QueueUser::AnyThread, Queue
 /// May be read, and not written.
 const READ_ONLY: u32 = 21;
 
-fn odd(subpages: u32) -> (Odd, Arc<Mutex<Told>>) {
-    let told = Arc::<Mutex<Told>>::default();
-    (Odd { inner: MemoryFlash::new(subpages).unwrap(), told: told.clone() }, told)
+fn odd(subpages: u32) -> (Odd, Arc<Mutex<Received>>) {
+    let received = Arc::<Mutex<Received>>::default();
+    (Odd { inner: MemoryFlash::new(subpages).unwrap(), received: received.clone() }, received)
 }
 
 // SAFETY: its queues are memory's, which keeps the contract itself.
@@ -67,11 +67,11 @@ impl Flash for Odd {
         10_000 + frames as usize
     }
     fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
-        self.told.lock().unwrap().opened.push(user);
-        Ok(Box::new(OddQueue { inner: self.inner.open_queue(frames, depth, wake)?, told: self.told.clone() }))
+        self.received.lock().unwrap().opened.push(user);
+        Ok(Box::new(OddQueue { inner: self.inner.open_queue(frames, depth, wake)?, received: self.received.clone() }))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
-        self.told.lock().unwrap().trimmed.push((first.0, count));
+        self.received.lock().unwrap().trimmed.push((first.0, count));
         Ok(())
     }
     fn backing(&self) -> Option<&dyn Backing> {
@@ -123,7 +123,7 @@ impl Versions for Odd {
 
 struct OddQueue {
     inner: Box<dyn Queue>,
-    told: Arc<Mutex<Told>>,
+    received: Arc<Mutex<Received>>,
 }
 
 impl Queue for OddQueue {
@@ -137,14 +137,14 @@ impl Queue for OddQueue {
         self.inner.poll(completions)
     }
     fn will_poll(&self) {
-        self.told.lock().unwrap().polls_announced += 1;
+        self.received.lock().unwrap().polls_announced += 1;
     }
     fn switch(&mut self, to: Switches) -> Switches {
-        self.told.lock().unwrap().switched.push(to);
+        self.received.lock().unwrap().switched.push(to);
         to
     }
     fn use_frames(&mut self, frames: Range<u32>) {
-        self.told.lock().unwrap().frames.push(frames);
+        self.received.lock().unwrap().frames.push(frames);
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         self.inner.wait(timeout);
@@ -177,7 +177,7 @@ impl Layer for Straight {
         7 + self.0.traits().dram_bytes
     }
     fn locate(&self, subpage: u32) -> Location {
-        Location::At(Place::whole(subpage, 0))
+        Location::At(FlashAddress::whole(subpage, 0))
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         places.extend(subpages);
@@ -219,7 +219,7 @@ struct Seen {
     moved_by: u32,
     traits: Traits,
     /// The switches that reach media when all are set, and the switches that are heeded then.
-    told: Switches,
+    switched: Switches,
     heeded: Switches,
     trims: Vec<(u32, u32)>,
     has_backing: bool,
@@ -236,7 +236,7 @@ impl Default for Seen {
             media: 1,
             moved_by: 0,
             traits: ODD,
-            told: ALL,
+            switched: ALL,
             heeded: ALL,
             trims: vec![(8, 3)],
             has_backing: true,
@@ -245,7 +245,7 @@ impl Default for Seen {
     }
 }
 
-fn check(flash: &dyn Flash, told: &[Arc<Mutex<Told>>], seen: &Seen) {
+fn check(flash: &dyn Flash, received: &[Arc<Mutex<Received>>], seen: &Seen) {
     let name = flash.describe();
     assert_eq!(flash.traits(), seen.traits, "{name}");
     assert_eq!(flash.staging_bytes(5), seen.media * 10_005, "{name}");
@@ -263,39 +263,39 @@ fn check(flash: &dyn Flash, told: &[Arc<Mutex<Told>>], seen: &Seen) {
     assert_eq!(flash.trim(SubpageIndex(8), 3), Ok(()));
     for user in USERS {
         let mut queue = flash.open_queue_for(user, arena(4), 2, Arc::new(Notifier::new().unwrap())).unwrap();
-        told.iter().for_each(|told| told.lock().unwrap().switched.clear());
+        received.iter().for_each(|received| received.lock().unwrap().switched.clear());
         assert_eq!(queue.switch(ALL), seen.heeded, "{name}");
         assert_eq!(queue.switch(Switches::default()), Switches::default(), "{name}");
         queue.use_frames(1..3);
         queue.will_poll();
     }
-    let trims: Vec<_> = told.iter().flat_map(|told| told.lock().unwrap().trimmed.clone()).collect();
+    let trims: Vec<_> = received.iter().flat_map(|received| received.lock().unwrap().trimmed.clone()).collect();
     assert_eq!(trims, seen.trims, "{name}");
-    for told in told {
-        let told = told.lock().unwrap();
-        assert_eq!(told.opened, USERS, "{name}");
-        assert_eq!(told.switched, [seen.told, Switches::default()], "{name}");
-        assert_eq!((&told.frames[..], told.polls_announced), (&[1..3, 1..3, 1..3][..], 3), "{name}");
+    for received in received {
+        let received = received.lock().unwrap();
+        assert_eq!(received.opened, USERS, "{name}");
+        assert_eq!(received.switched, [seen.switched, Switches::default()], "{name}");
+        assert_eq!((&received.frames[..], received.polls_announced), (&[1..3, 1..3, 1..3][..], 3), "{name}");
     }
 }
 
 #[test]
 fn faults_hide_nothing() {
-    let (medium, told) = odd(SUBPAGES);
-    check(&FaultyFlash::new(medium, FaultPlan::default()), &[told], &Seen::default());
+    let (medium, received) = odd(SUBPAGES);
+    check(&FaultyFlash::new(medium, FaultPlan::default()), &[received], &Seen::default());
 }
 
 #[test]
 fn a_part_has_no_states_of_its_own() {
-    let (medium, told) = odd(SUBPAGES);
+    let (medium, received) = odd(SUBPAGES);
     let part = PartOfFlash::new(Arc::new(medium), 10, 100).unwrap();
-    check(&part, &[told], &Seen { moved_by: 10, trims: vec![(18, 3)], has_versions: false, ..Seen::default() });
+    check(&part, &[received], &Seen { moved_by: 10, trims: vec![(18, 3)], has_versions: false, ..Seen::default() });
 }
 
 #[test]
 fn a_stripe_has_the_traits_of_all_members() {
     let members: Vec<_> = (0..3).map(|_| odd(SUBPAGES)).collect();
-    let told: Vec<_> = members.iter().map(|(_, told)| told.clone()).collect();
+    let received: Vec<_> = members.iter().map(|(_, received)| received.clone()).collect();
     let mut layout = StripeLayout::new(5);
     layout.push(10, (0..3).map(|member| Column { member, first: 0 }).collect());
     let members = members.into_iter().map(|(medium, _)| Arc::new(medium) as Arc<dyn Flash>).collect();
@@ -308,28 +308,28 @@ fn a_stripe_has_the_traits_of_all_members() {
         has_versions: false,
         ..Seen::default()
     };
-    check(&StripedFlash::new(members, layout), &told, &seen);
+    check(&StripedFlash::new(members, layout), &received, &seen);
 }
 
 #[test]
 fn nand_changes_only_what_it_models() {
-    let (medium, told) = odd(SUBPAGES);
+    let (medium, received) = odd(SUBPAGES);
     let flash = NandFlash::new(Arc::new(medium), nand::small(), nand::config()).unwrap();
     let traits = Traits { trims: false, ..ODD };
-    check(&flash, &[told], &Seen { traits, trims: Vec::new(), ..Seen::default() });
+    check(&flash, &[received], &Seen { traits, trims: Vec::new(), ..Seen::default() });
 }
 
 #[test]
 fn a_layer_holds_writes_and_compares_checksums_itself() {
-    let (medium, told) = odd(SUBPAGES);
+    let (medium, received) = odd(SUBPAGES);
     let flash = Layered::new(Arc::new(Straight(Arc::new(medium), Clock::get())));
     let seen = Seen {
         traits: Traits { dram_bytes: 1008, holds_writes: ODD.gathers, trims: false, ..ODD },
-        told: Switches { hold_writes: false, checksums: false, ..ALL },
+        switched: Switches { hold_writes: false, checksums: false, ..ALL },
         // Writes that wait for a place, and its own work, end without a notice.
         heeded: Switches { checksums: false, notifies: false, ..ALL },
         trims: Vec::new(),
         ..Seen::default()
     };
-    check(&flash, &[told], &seen);
+    check(&flash, &[received], &seen);
 }

@@ -53,7 +53,7 @@ impl Layer for Forgetful {
             return Location::Indirect(self.says());
         }
         let part = Part { offset: OFFSET as u16, length: OBJECT.len() as u16 };
-        Location::At(Place { flash_page: AT, checksum: crc32c(OBJECT), part: Some(part) })
+        Location::At(FlashAddress { flash_page: AT, checksum: crc32c(OBJECT), part: Some(part) })
     }
     fn learn(&self, _: u32, flash_page: u32, content: &[u8; SUBPAGE_BYTES]) -> Result<(), FlashError> {
         assert_eq!((flash_page, content[0]), (self.says(), flash_page as u8));

@@ -4,7 +4,7 @@
 //! reach is accepted. A Unix socket is created with mode 0600 (it is never more than that, not even
 //! for a moment) and both ends must belong to one user. A port on loopback is open to every user of
 //! this machine. Invariant: no one else's file is ever removed or replaced. A socket that a dead
-//! server left behind is ([`SocketPlace`]).
+//! server left behind is ([`SocketPath`]).
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use fulgurite_sys::descriptors::{above_standard, moved};
-use fulgurite_sys::{PlaceError, SocketPlace, socket_place};
+use fulgurite_sys::{SocketPath, SocketPathError, socket_path};
 use rustix::net::SocketType;
 
 use crate::NbdError;
@@ -76,7 +76,7 @@ impl NbdAddress {
     pub fn check(&self) -> Result<(), NbdError> {
         match self {
             NbdAddress::Unix(path) => {
-                socket_place::check(path, SocketType::STREAM).map_err(|error| of_place(path, error))
+                socket_path::check(path, SocketType::STREAM).map_err(|error| of_path(path, error))
             }
             NbdAddress::Tcp(address) => {
                 // Binding a port creates nothing that stays.
@@ -100,8 +100,8 @@ impl NbdAddress {
                 Ok(Listener::Tcp(listener))
             }
             NbdAddress::Unix(path) => {
-                let listening = SocketPlace::listen(path, SocketType::STREAM);
-                let (socket, place) = listening.map_err(|error| of_place(path, error))?;
+                let listening = SocketPath::listen(path, SocketType::STREAM);
+                let (socket, place) = listening.map_err(|error| of_path(path, error))?;
                 let listener = UnixListener::from(socket);
                 listener.set_nonblocking(true).map_err(failed)?;
                 Ok(Listener::Unix { place, listener })
@@ -111,14 +111,14 @@ impl NbdAddress {
 }
 
 /// In this crate's words.
-fn of_place(path: &Path, error: PlaceError) -> NbdError {
+fn of_path(path: &Path, error: SocketPathError) -> NbdError {
     let (path, address) = (path.to_owned(), path.display().to_string());
     match error {
-        PlaceError::InUse => NbdError::InUse { address },
-        PlaceError::NotASocket { kind: "symbolic link" } => NbdError::Symlink { path },
-        PlaceError::NotASocket { .. } => NbdError::NotASocket { path },
-        PlaceError::Foreign { uid } => NbdError::Foreign { path, uid },
-        PlaceError::System { source, .. } => NbdError::Listen { address, source },
+        SocketPathError::InUse => NbdError::InUse { address },
+        SocketPathError::NotASocket { kind: "symbolic link" } => NbdError::Symlink { path },
+        SocketPathError::NotASocket { .. } => NbdError::NotASocket { path },
+        SocketPathError::Foreign { uid } => NbdError::Foreign { path, uid },
+        SocketPathError::System { source, .. } => NbdError::Listen { address, source },
         error => NbdError::Listen { address, source: io::Error::other(error) },
     }
 }
@@ -128,7 +128,7 @@ fn of_place(path: &Path, error: PlaceError) -> NbdError {
 pub(crate) enum Listener {
     /// The place goes first.
     Unix {
-        place: SocketPlace,
+        place: SocketPath,
         listener: UnixListener,
     },
     Tcp(TcpListener),

@@ -7,7 +7,7 @@
 //! end, in any order.
 //!
 //! Invariants: a command is replied to once, when nothing of it is in flight. A write holds a
-//! subpage's place ([`Places`]) from before its first request for it until the completion of its
+//! subpage's place ([`WriteLocks`]) from before its first request for it until the completion of its
 //! last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when all
 //! the writes that it speaks of had completed. Nothing is kept in between: what a reply has
 //! acknowledged is what every other client reads, so that several connections of one client see one
@@ -25,10 +25,10 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::counters::Counters;
 use crate::exchange::{Command, Exchange, Kind};
-use crate::places::Places;
 use crate::reader::Span;
 use crate::stream::Stream;
 use crate::wire::{self, Errno};
+use crate::write_locks::WriteLocks;
 
 /// The frame that is always zero.
 pub(crate) const ZERO_FRAME: u32 = 0;
@@ -109,7 +109,7 @@ pub(crate) struct Engine {
     pub(crate) frames: Arc<Arena>,
     pub(crate) wake: Arc<Notifier>,
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) places: Arc<Places>,
+    pub(crate) locks: Arc<WriteLocks>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stream: Stream,
     pub(crate) structured: bool,
@@ -251,7 +251,7 @@ impl Engine {
                     full = true;
                     break;
                 }
-                if !advance(&mut *self.queue, &self.places, &self.wake, slot, task) {
+                if !advance(&mut *self.queue, &self.locks, &self.wake, slot, task) {
                     break;
                 }
                 progress = true;
@@ -293,7 +293,7 @@ impl Engine {
         }
         task.in_flight -= 1;
         if step != STEP_FLUSH && task.changes() {
-            self.places.free(task.span.first + index);
+            self.locks.free(task.span.first + index);
         }
         if let Err(error) = completion.result {
             self.counters.errors.add(1);
@@ -410,7 +410,7 @@ impl Drop for Engine {
 }
 
 /// Submits a command's next request. False when a place is taken.
-fn advance(queue: &mut dyn Queue, places: &Places, wake: &Arc<Notifier>, slot: u32, task: &mut Task) -> bool {
+fn advance(queue: &mut dyn Queue, locks: &WriteLocks, wake: &Arc<Notifier>, slot: u32, task: &mut Task) -> bool {
     if task.flush_is_due() {
         // The caller has seen that the queue takes one more.
         if queue.submit(request(slot, STEP_FLUSH, Op::Flush, 0, ZERO_FRAME)).is_err() {
@@ -424,7 +424,7 @@ fn advance(queue: &mut dyn Queue, places: &Places, wake: &Arc<Notifier>, slot: u
     let subpage = task.span.first + index;
     let request = if !task.changes() {
         request(slot, index, Op::Read, subpage, task.frame(index))
-    } else if !places.take(subpage, wake) {
+    } else if !locks.take(subpage, wake) {
         return false;
     } else if task.span.is_partial(index) {
         request(slot, index | STEP_OLD, Op::Read, subpage, task.whole(index))
@@ -433,7 +433,7 @@ fn advance(queue: &mut dyn Queue, places: &Places, wake: &Arc<Notifier>, slot: u
     };
     if queue.submit(request).is_err() {
         if task.changes() {
-            places.free(subpage);
+            locks.free(subpage);
         }
         return false;
     }

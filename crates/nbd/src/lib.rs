@@ -35,11 +35,11 @@ mod exchange;
 #[cfg(test)]
 mod fuzz;
 mod negotiate;
-mod places;
 mod reader;
 mod server;
 mod stream;
 mod wire;
+mod write_locks;
 
 pub use address::NbdAddress;
 pub use counters::NbdCounters;

@@ -22,9 +22,9 @@ use crate::counters::{Counters, NbdCounters};
 use crate::engine::Engine;
 use crate::exchange::Exchange;
 use crate::negotiate::{Agreed, Export, negotiate};
-use crate::places::Places;
 use crate::reader::{May, Reader};
 use crate::stream::{Incoming, Stream};
+use crate::write_locks::WriteLocks;
 use crate::{NbdAddress, NbdError};
 
 /// How a server serves.
@@ -110,7 +110,7 @@ struct Shared {
     flash: Arc<dyn Flash>,
     config: NbdConfig,
     export: Export,
-    places: Arc<Places>,
+    locks: Arc<WriteLocks>,
     counters: Arc<Counters>,
     stopping: AtomicBool,
     stop: Notifier,
@@ -160,7 +160,7 @@ impl NbdServer {
             flash,
             config,
             export,
-            places: Arc::default(),
+            locks: Arc::default(),
             counters: Arc::default(),
             stopping: AtomicBool::new(false),
             stop,
@@ -340,7 +340,7 @@ impl Client {
 
     /// Serves commands: this thread is the engine, another reads.
     fn transmit(&self, incoming: Incoming, stream: Stream, ready: Ready, agreed: Agreed) {
-        let Shared { config, export, counters, places, .. } = &*self.shared;
+        let Shared { config, export, counters, locks, .. } = &*self.shared;
         let Ready { queue, frames, wake } = ready;
         let count = (frames.len() / SUBPAGE_BYTES) as u32;
         let exchange = Arc::new(Exchange::new(1..count, config.depth, wake.clone()));
@@ -364,7 +364,7 @@ impl Client {
             frames,
             wake,
             exchange,
-            places: places.clone(),
+            locks: locks.clone(),
             counters: counters.clone(),
             stream,
             structured: agreed.structured,

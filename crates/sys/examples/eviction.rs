@@ -108,7 +108,7 @@ impl Memory {
 }
 
 /// A method by which pages leave the program's memory, or come back.
-trait Way {
+trait Method {
     fn install(&mut self, page: usize);
     fn write(&mut self, page: usize) {
         self.program().touch(page, 2);
@@ -162,7 +162,7 @@ impl Private {
         call(&self.fd, MOVE, &mut words).expect("pages of this program, which nothing else uses");
     }
 }
-impl Way for Private {
+impl Method for Private {
     fn install(&mut self, page: usize) {
         if self.kind == Kind::Moved {
             self.shift(self.program, self.frames, page);
@@ -217,7 +217,7 @@ impl Protected {
         Ok(Protected { fd, pagemap: std::fs::File::open("/proc/self/pagemap")?.into(), program, frames })
     }
 }
-impl Way for Protected {
+impl Method for Protected {
     fn install(&mut self, page: usize) {
         let (to, from) = (self.program.page(page) as u64, self.frames.page(page) as u64);
         let mut words = [to, from, PAGE as u64, COPY_PROTECTED, 0];
@@ -274,7 +274,7 @@ impl Shared {
         Ok(Shared { fd, file, program, frames })
     }
 }
-impl Way for Shared {
+impl Method for Shared {
     fn install(&mut self, page: usize) {
         let mut words = [self.program.page(page) as u64, self.frames.page(page) as u64, PAGE as u64, 0, 0];
         call(&self.fd, COPY, &mut words).expect("missing pages of this program");
@@ -306,7 +306,7 @@ impl Hidden {
         Ok(Hidden { file, program, frames })
     }
 }
-impl Way for Hidden {
+impl Method for Hidden {
     fn install(&mut self, page: usize) {
         rustix::io::pwrite(&self.file, bytes(self.frames, page), (page * PAGE) as u64).expect("memory");
         self.program.protect(page, 1, libc::PROT_READ | libc::PROT_WRITE);
@@ -337,15 +337,15 @@ fn each(batch: usize, mut step: impl FnMut(&[usize])) -> u64 {
 }
 
 /// Installs, writes and evicts all pages, round by round.
-fn measure(name: &str, mut way: impl Way) {
+fn measure(name: &str, mut method: impl Method) {
     for batch in [1, BATCH] {
         let [mut install, mut write, mut dirty, mut clean] = [u64::MAX; 4];
         for _ in 0..ROUNDS {
-            install = install.min(each(1, |page| way.install(page[0])));
-            write = write.min(each(1, |page| way.write(page[0])));
-            dirty = dirty.min(each(batch, |pages| way.evict(pages)));
-            each(1, |page| way.install(page[0]));
-            clean = clean.min(each(batch, |pages| way.evict(pages)));
+            install = install.min(each(1, |page| method.install(page[0])));
+            write = write.min(each(1, |page| method.write(page[0])));
+            dirty = dirty.min(each(batch, |pages| method.evict(pages)));
+            each(1, |page| method.install(page[0]));
+            clean = clean.min(each(batch, |pages| method.evict(pages)));
         }
         println!("| {name} | {batch} | {dirty} | {clean} | {install} | {write} |");
     }
@@ -368,7 +368,7 @@ fn main() -> io::Result<()> {
 }
 
 fn all() -> io::Result<()> {
-    println!("| way | pages at a time | eviction, written | not written | installation | first write |");
+    println!("| method | pages at a time | eviction, written | not written | installation | first write |");
     println!("|---|---|---|---|---|---|");
     measure("moved", Private::new(Kind::Moved)?);
     measure("copied in, moved out", Private::new(Kind::CopiedIn)?);

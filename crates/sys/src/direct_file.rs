@@ -43,7 +43,7 @@ impl DirectFile {
     ///
     /// # Errors
     /// As [`DirectFile::open`].
-    pub fn open_to_look(path: &Path) -> io::Result<DirectFile> {
+    pub fn open_to_check(path: &Path) -> io::Result<DirectFile> {
         Self::open_with(path, false, false, 0)
     }
 

@@ -32,7 +32,7 @@ impl Notifier {
     ///
     /// # Errors
     /// When the process has no file descriptor left.
-    pub fn beside(other: BorrowedFd<'_>) -> io::Result<Notifier> {
+    pub fn with_other(other: BorrowedFd<'_>) -> io::Result<Notifier> {
         let notifier = Notifier::new()?;
         let both = above_standard(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         for fd in [notifier.event.as_fd(), other] {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn another_descriptor_ends_a_wait_as_long_as_it_can_be_read() {
         let other = Notifier::new().unwrap();
-        let n = Notifier::beside(other.as_fd()).unwrap();
+        let n = Notifier::with_other(other.as_fd()).unwrap();
         assert!(!n.wait(Some(Duration::from_millis(1))));
         other.notify();
         assert!(!n.wait(None) && !n.wait(None), "it ends, and was not notified");

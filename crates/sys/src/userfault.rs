@@ -381,7 +381,7 @@ pub enum UserfaultError {
 
 /// How a userfaultfd was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Origin {
     /// By `/dev/userfaultfd`.
     Device,
     /// By the system call.
@@ -425,7 +425,7 @@ pub struct Userfault {
     /// Which pages of this process are there. None where it may not read that: then the place to
     /// which a page is to move is emptied before.
     pagemap: Option<File>,
-    way: Way,
+    origin: Origin,
     is_in_line: bool,
     unlocked: AtomicBool,
 }
@@ -455,10 +455,10 @@ impl Userfault {
 
     fn open_as(is_in_line: bool) -> Result<Userfault, UserfaultError> {
         let refused = |source| UserfaultError::Refused { source };
-        let (fd, way) = match (by_device(), by_call(0)) {
-            (Ok(fd), _) => (fd, Way::Device),
-            (_, Ok(fd)) => (fd, Way::Call),
-            (_, Err(_)) if is_in_line => (by_call(abi::USER_MODE_ONLY).map_err(refused)?, Way::UserMode),
+        let (fd, origin) = match (by_device(), by_call(0)) {
+            (Ok(fd), _) => (fd, Origin::Device),
+            (_, Ok(fd)) => (fd, Origin::Call),
+            (_, Err(_)) if is_in_line => (by_call(abi::USER_MODE_ONLY).map_err(refused)?, Origin::UserMode),
             (_, Err(source)) => return Err(refused(source)),
         };
         let told = if is_in_line { abi::FEATURE_SIGBUS } else { abi::FEATURE_THREAD_ID };
@@ -471,7 +471,7 @@ impl Userfault {
         }
         // A process that has changed its user may not open it.
         let pagemap = above_standard(|| File::open("/proc/self/pagemap")).ok();
-        Ok(Userfault { fd, pagemap, way, is_in_line, unlocked: AtomicBool::new(false) })
+        Ok(Userfault { fd, pagemap, origin, is_in_line, unlocked: AtomicBool::new(false) })
     }
 
     /// Another one of the same kind: for a child after `fork`.
@@ -483,8 +483,8 @@ impl Userfault {
     }
     /// How it was made.
     #[must_use]
-    pub fn way(&self) -> Way {
-        self.way
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
     /// Whether accesses to missing pages are signals.
     #[must_use]

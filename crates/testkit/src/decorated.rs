@@ -40,7 +40,7 @@ struct Log {
 }
 
 struct State {
-    lies: Vec<Option<Place>>,
+    lies: Vec<Option<FlashAddress>>,
     free: Vec<u32>,
 }
 

@@ -13,7 +13,7 @@ use fulgurite_flash::{Flash, FlashError};
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT, format_bytes};
 use fulgurite_objects::Cache;
 use fulgurite_sys::faults::{self, JudgeStack, Signal};
-use fulgurite_sys::userfault::{Access, Way};
+use fulgurite_sys::userfault::{Access, Origin};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
 
 use super::buffer::Buffer;
@@ -208,10 +208,10 @@ impl ObjectAllocator {
         };
         let described = format!(
             "object per page by {}, {}; {} for pages, {} for objects; {}",
-            match pager.userfault.way() {
-                Way::Device => "/dev/userfaultfd",
-                Way::Call => "userfaultfd",
-                Way::UserMode => "userfaultfd for user mode only",
+            match pager.userfault.origin() {
+                Origin::Device => "/dev/userfaultfd",
+                Origin::Call => "userfaultfd",
+                Origin::UserMode => "userfaultfd for user mode only",
             },
             match settings.mode {
                 Mode::Compatible => "handler threads (compatible mode)",

@@ -130,7 +130,7 @@ fn flash_error(pool: &PoolArgs, error: FlashError) -> Error {
 impl Look {
     /// Begins to read, next to other programs.
     pub fn at(pool: &PoolArgs, socket: &Path) -> Result<Look> {
-        let link = Arc::new(connect(pool, socket)?.only_looks());
+        let link = Arc::new(connect(pool, socket)?.only_observes());
         let commands = DeviceFlash::over(link.clone(), host()).commands(1, BUFFER).map_err(open_error)?;
         Ok(Look { link, commands })
     }

@@ -111,7 +111,7 @@ pub struct Port {
     /// Where there is a store, whose room the region says, and what it said last.
     store: Option<Arc<Pool>>,
     room: u64,
-    only_looks: bool,
+    only_observes: bool,
     /// The last field, so that what it says when it is dropped is true: the queue has gone by then.
     closing: Arc<Gone>,
 }
@@ -193,13 +193,13 @@ impl Port {
             turned: Turned::default(),
             ends: Arc::default(),
             jobs: 0,
-            only_looks: false,
+            only_observes: false,
             closing: Arc::new(Gone(Arc::default())),
         }
     }
-    /// From now on its host only reads what changes nothing ([`Opcode::only_looks`]).
-    pub(crate) fn set_only_looks(&mut self) {
-        self.only_looks = true;
+    /// From now on its host only reads what changes nothing ([`Opcode::only_observes`]).
+    pub(crate) fn set_only_observes(&mut self) {
+        self.only_observes = true;
     }
     /// How it ends.
     #[must_use]
@@ -327,7 +327,7 @@ impl Port {
             _ => return self.broken(Status::ID_CONFLICT, id.into()),
         }
         let Some(opcode) = Opcode::of(command.opcode) else { return self.refuse(id, Status::INVALID_OPCODE) };
-        if self.only_looks && !opcode.only_looks() {
+        if self.only_observes && !opcode.only_observes() {
             return self.refuse(id, Status::ACCESS_DENIED);
         }
         if command.flags & !(SAY_CHECKSUM | VERIFY_CHECKSUM) != 0 {

@@ -431,7 +431,7 @@ impl DeviceQueue {
 
     /// What is seldom: the device has died, an entry was damaged, a request has taken too long.
     #[cold]
-    fn look(&mut self) {
+    fn check_rarely(&mut self) {
         if self.opening.shared.is_lost() {
             self.loses();
         }
@@ -697,14 +697,14 @@ impl Queue for DeviceQueue {
             if !looks && self.broken.is_none() {
                 return 0;
             }
-            self.look();
+            self.check_rarely();
         }
         if self.broken.is_none() {
             self.take(completions);
             self.opening.shared.placed(std::mem::take(&mut self.placed));
             if news && looks {
                 // However much the others bring, one of them may hang.
-                self.look();
+                self.check_rarely();
             }
         }
         completions.append(&mut self.ended);
@@ -726,7 +726,7 @@ impl Queue for DeviceQueue {
         if self.ready() || self.spins && self.spin() {
             if self.broken.is_some() {
                 self.wake.wait(Some(Duration::from_micros(100)));
-                self.look();
+                self.check_rarely();
             }
             return;
         }
@@ -738,7 +738,7 @@ impl Queue for DeviceQueue {
         }
         self.pair.bell.mark_awake();
         if !self.ready() {
-            self.look();
+            self.check_rarely();
         }
     }
     fn in_flight(&self) -> usize {

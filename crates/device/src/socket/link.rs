@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::descriptors::above_standard;
-use fulgurite_sys::{Arena, Clock, Notifier, socket_place};
+use fulgurite_sys::{Arena, Clock, Notifier, socket_path};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::{
@@ -53,7 +53,7 @@ pub struct SocketLink {
     /// This program names the states of the store there.
     names_states: bool,
     /// It asks only for what changes nothing.
-    only_looks: bool,
+    only_observes: bool,
     /// What it has counted, when it was asked last.
     newest: Mutex<DeviceCounters>,
     /// By instance: all queue pairs of one device live and die together.
@@ -126,12 +126,12 @@ impl SocketLink {
         let needed = Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0);
         if self.features.has(needed) { Ok(()) } else { Err(SocketError::NoStates { path: self.path.clone() }) }
     }
-    /// Only observes: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs may
+    /// Only observes: nothing but [`crate::Opcode::only_observes`] is asked for. Its queue pairs may
     /// be open next to any others, also next to a program that has the device alone, and they
     /// change nothing.
     #[must_use]
-    pub fn only_looks(self) -> SocketLink {
-        SocketLink { only_looks: true, ..self }
+    pub fn only_observes(self) -> SocketLink {
+        SocketLink { only_observes: true, ..self }
     }
     /// Reads the boot region of the device at a path, also while the device starts
     /// ([`Region::read_boot`], [`Region::status`]). No driver is needed.
@@ -154,7 +154,7 @@ impl SocketLink {
             share_frames: false,
             program: 0,
             names_states: false,
-            only_looks: false,
+            only_observes: false,
             newest: Mutex::default(),
             lives: Mutex::default(),
             clock: Clock::get(),
@@ -191,7 +191,7 @@ impl SocketLink {
                 source: source.into(),
             }
         };
-        if let Some(kind) = socket_place::not_a_socket(&self.path) {
+        if let Some(kind) = socket_path::not_a_socket(&self.path) {
             return Err(SocketError::NotASocket { path: self.path.clone(), kind });
         }
         let open = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -311,7 +311,7 @@ impl SocketLink {
         message.words[4] = frames.is_some().into();
         (message.words[5], message.words[6]) = (self.program, want.who.host);
         (message.words[7], message.words[8]) = (want.who.restores.into(), self.names_states.into());
-        (message.words[9], message.words[10]) = (self.only_looks.into(), want.who.since);
+        (message.words[9], message.words[10]) = (self.only_observes.into(), want.who.since);
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         if self.names_states && answer.words[8] == 0 {
             // Another device than the one that was asked what it can do.

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_sys::descriptors::moved;
-use fulgurite_sys::{Arena, Clock, PlaceError, SocketPlace};
+use fulgurite_sys::{Arena, Clock, SocketPath, SocketPathError};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
 use super::{
@@ -47,12 +47,12 @@ impl Default for ServerConfig {
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
 /// How often a program that waits for a session is notified that it begins.
-const TELLS: Duration = Duration::from_secs(1);
+const REPORTS: Duration = Duration::from_secs(1);
 /// Connections in addition to the queue pairs' connections, so that questions about the device find
 /// one.
 const UNHEARD_MAX: usize = 16;
 /// How often a connection checks whether its device is still there.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK: Duration = Duration::from_millis(100);
 
 struct Shared {
     /// None as long as it starts.
@@ -80,7 +80,7 @@ pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
     /// None when it ends.
-    place: Option<SocketPlace>,
+    place: Option<SocketPath>,
     listener: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -95,12 +95,12 @@ impl std::fmt::Debug for Server {
 }
 
 /// In this crate's words.
-fn of_place(path: &Path, error: PlaceError) -> SocketError {
+fn of_path(path: &Path, error: SocketPathError) -> SocketError {
     let path = path.to_owned();
     match error {
-        PlaceError::InUse => SocketError::InUse { path },
-        PlaceError::NotASocket { kind } => SocketError::NotASocket { path, kind },
-        PlaceError::System { what, source } => SocketError::Listen { what, path, source },
+        SocketPathError::InUse => SocketError::InUse { path },
+        SocketPathError::NotASocket { kind } => SocketError::NotASocket { path, kind },
+        SocketPathError::System { what, source } => SocketError::Listen { what, path, source },
         error => SocketError::Listen { what: "take the place", path, source: io::Error::other(error) },
     }
 }
@@ -116,8 +116,8 @@ impl Listening {
     /// # Errors
     /// When another device listens at the path, something else is there, or the kernel refuses.
     pub fn at(path: &Path, boot: BootImage, config: ServerConfig) -> Result<Listening, SocketError> {
-        let listening = SocketPlace::listen(path, SocketType::SEQPACKET);
-        let (listener, place) = listening.map_err(|error| of_place(path, error))?;
+        let listening = SocketPath::listen(path, SocketType::SEQPACKET);
+        let (listener, place) = listening.map_err(|error| of_path(path, error))?;
         let listener = Arc::new(listener);
         let (sessions, device, stop) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
         let shared = Arc::new(Shared { device, boot, config, stop, sessions });
@@ -253,12 +253,12 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    let [program, host, restores, names_states, only_looks, since] =
+    let [program, host, restores, names_states, only_observes, since] =
         [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
     let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
     // A program that only observes disturbs no other.
-    let admit = || (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
-    let admitted = if who.names_states { telling(socket, &answer, admit) } else { admit() };
+    let admit = || (only_observes == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
+    let admitted = if who.names_states { while_reporting(socket, &answer, admit) } else { admit() };
     let place = match admitted {
         Ok(place) => place,
         Err(refusal) => {
@@ -279,7 +279,7 @@ fn serve_pair(
             answer.words[4] = shares.into();
             (answer.words[8], answer.words[9]) = device.session_stands();
             if send(socket, &answer, region.arena().file()).is_ok()
-                && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOOK)).is_ok()
+                && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(CHECK)).is_ok()
             {
                 ring_on(socket, &attachment);
             }
@@ -295,17 +295,17 @@ fn serve_pair(
     }
 }
 
-/// Does what may take long, and tells the program all the while that this is at it.
-fn telling<T>(socket: BorrowedFd<'_>, answer: &Message, work: impl FnOnce() -> T) -> T {
+/// Does what may take long, and reports to the program all the while that it is being done.
+fn while_reporting<T>(socket: BorrowedFd<'_>, answer: &Message, work: impl FnOnce() -> T) -> T {
     let mut message = answer.clone();
     message.words[1] = AT_IT;
     let (ends, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         // Without a thread for it, the program waits no longer than for any answer.
-        let _ = std::thread::Builder::new().name("device-telling".into()).spawn_scoped(scope, move || {
+        let _ = std::thread::Builder::new().name("device-reporting".into()).spawn_scoped(scope, move || {
             // Another process waits, in real time.
             let clock = Clock::get();
-            while clock.receive_until(&ended, clock.after(TELLS)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            while clock.receive_until(&ended, clock.after(REPORTS)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _ = send(socket, &message, None);
             }
         });
@@ -378,8 +378,8 @@ fn open(
     }
     let region = Arc::new(Region::create(capability, true).map_err(|e| words(&e))?);
     let interrupt = Arc::new(SocketBell(socket.try_clone_to_owned().map_err(|e| words(&e))?));
-    let only_looks = question.words[9] != 0;
-    let attachment = device.attach_as(&region, 0, frames, interrupt, only_looks).map_err(|e| words(&e))?;
+    let only_observes = question.words[9] != 0;
+    let attachment = device.attach_as(&region, 0, frames, interrupt, only_observes).map_err(|e| words(&e))?;
     debug_assert_eq!(region.status(), DeviceStatus::Ready);
     // Up to here the region is empty and takes no memory. The image is copied once the budget has
     // room for it, before the answer is sent.
@@ -422,7 +422,7 @@ mod tests {
         answer.words[0] = OPEN;
         sockopt::set_socket_timeout(&other, sockopt::Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
         // It takes until the program was notified.
-        let told = telling(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
+        let told = while_reporting(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
         assert_eq!(Message::of(&told).unwrap().words[..2], [OPEN, AT_IT]);
         // What comes behind, if the machine was slow, is the same again, and then nothing.
         drop(own);
@@ -432,7 +432,7 @@ mod tests {
         // A panicking thread is not waited for.
         let (own, _other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let panics = || telling(own.as_fd(), &answer, || panic!("planted"));
+        let panics = || while_reporting(own.as_fd(), &answer, || panic!("planted"));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
     }
 }

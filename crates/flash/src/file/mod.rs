@@ -168,7 +168,7 @@ impl FileFlash {
     ) -> Result<FileFlash, OpenError> {
         let (file, subpages) = match config.mode {
             FileMode::Existing { bytes } => open::existing(&config.path, bytes)?,
-            FileMode::Look { bytes } => open::look(&config.path, bytes)?,
+            FileMode::Look { bytes } => open::check(&config.path, bytes)?,
             FileMode::Create { bytes } => open::create(&config.path, bytes, true, progress)?,
             FileMode::CreateNameless { bytes } => open::create(&config.path, bytes, false, progress)?,
             FileMode::CreateAside { bytes } => open::create_aside(&config.path, bytes, progress)?,

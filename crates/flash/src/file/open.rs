@@ -41,10 +41,10 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
 }
 
 /// Opens what exists to be read while another process writes to it; returns its subpages.
-pub(super) fn look(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, u32), OpenError> {
+pub(super) fn check(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, u32), OpenError> {
     let metadata = fs::symlink_metadata(path).map_err(|e| path_error("check", path, e))?;
     judge_kind(path, &metadata)?;
-    let file = DirectFile::open_to_look(path).map_err(|e| path_error("open", path, e))?;
+    let file = DirectFile::open_to_check(path).map_err(|e| path_error("open", path, e))?;
     let found = size(&file, path)?;
     let wanted = wanted.unwrap_or(found - found % SUBPAGE_BYTES as u64);
     match wanted > found {

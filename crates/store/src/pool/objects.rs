@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_flash::{FlashError, Layer, Location, Objects, Part, Place};
+use fulgurite_flash::{FlashAddress, FlashError, Layer, Location, Objects, Part};
 use fulgurite_format::{ObjectLocation, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
 
 use super::room::Locked;
@@ -121,13 +121,13 @@ impl Pool {
     /// The place that a word of the map leads to. None when its object was freed, or its slot
     /// released.
     #[inline]
-    pub(super) fn place_of(&self, Located { place, checksum }: Located) -> Option<Place> {
+    pub(super) fn place_of(&self, Located { place, checksum }: Located) -> Option<FlashAddress> {
         if !self.slots.has(place) {
-            return Some(Place::whole(place, checksum));
+            return Some(FlashAddress::whole(place, checksum));
         }
         let at = self.slots.get(place)?;
         let part = Part { offset: at.offset, length: at.length };
-        (at.length > 0).then_some(Place { flash_page: at.flash_page, checksum, part: Some(part) })
+        (at.length > 0).then_some(FlashAddress { flash_page: at.flash_page, checksum, part: Some(part) })
     }
     /// Where the content of a subpage is stored, without a lock. None when it was never written.
     /// Ask again after reading: if the answer has not changed, the place was not reused.

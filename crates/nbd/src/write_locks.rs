@@ -5,7 +5,7 @@
 //! changed and written back, which must not undo what another write, of this client or of another,
 //! put next to it meanwhile. A command that finds a subpage taken leaves its notifier and continues
 //! with other work. It is woken when the subpage is free. Invariant: a subpage is in the table from
-//! [`Places::take`] that returned true until [`Places::free`]. No command takes a second place
+//! [`WriteLocks::take`] that returned true until [`WriteLocks::free`]. No command takes a second place
 //! before it has freed the first or that one's write is handed over, so there is no circular wait.
 
 use std::collections::HashMap;
@@ -21,11 +21,11 @@ type Part = HashMap<u32, Vec<Arc<Notifier>>>;
 
 /// The table.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct WriteLocks {
     parts: [Mutex<Part>; PARTS],
 }
 
-impl Places {
+impl WriteLocks {
     fn part(&self, subpage: u32) -> MutexGuard<'_, Part> {
         self.parts[subpage as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,13 +56,13 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_who_waits_is_woken_once() {
-        let places = Places::default();
+        let locks = WriteLocks::default();
         let [a, b] = [0; 2].map(|_| Arc::new(Notifier::new().unwrap()));
-        assert!(places.take(5, &a) && places.take(5 + PARTS as u32, &a));
-        assert!(!places.take(5, &b) && !places.take(5, &b));
+        assert!(locks.take(5, &a) && locks.take(5 + PARTS as u32, &a));
+        assert!(!locks.take(5, &b) && !locks.take(5, &b));
         assert!(!b.take());
-        places.free(5);
+        locks.free(5);
         assert!(b.take() && !b.take() && !a.take());
-        assert!(places.take(5, &b));
+        assert!(locks.take(5, &b));
     }
 }

@@ -10,18 +10,18 @@ use fulgurite_sys::Clock;
 use super::link::{Hold, Link, Linked, Want};
 use crate::device::{Attachment, Device};
 use crate::firmware::Wake;
-use crate::hosts::{Place, Refusal};
+use crate::hosts::{OpenPair, Refusal};
 use crate::region::{Capability, Features, Region};
 
 /// A queue pair of a device in this process.
-struct Here {
+struct LocalPair {
     attachment: Attachment,
     clock: Clock,
     /// Until the device has let go of the pair.
-    _place: Place,
+    _open: OpenPair,
 }
 
-impl Hold for Here {
+impl Hold for LocalPair {
     fn close(&mut self) {
         self.attachment.close();
     }
@@ -30,7 +30,7 @@ impl Hold for Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for LocalPair {
     fn drop(&mut self) {
         self.attachment.close();
         // Until then something of it may be written, and the next host must find that.
@@ -61,7 +61,7 @@ impl Link for Device {
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, clock: self.clock().clone(), _place: place });
+        let hold = Box::new(LocalPair { attachment, clock: self.clock().clone(), _open: place });
         Ok(Linked {
             region,
             pair: 0,

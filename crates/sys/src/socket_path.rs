@@ -30,7 +30,7 @@ use crate::direct_file::rename_new;
 /// The reason that a path cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum SocketPathError {
     /// A server listens there.
     #[error("in use by another server")]
     InUse,
@@ -56,8 +56,8 @@ pub enum PlaceError {
     },
 }
 
-fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> PlaceError {
-    move |source| PlaceError::System { what, source: source.into() }
+fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> SocketPathError {
+    move |source| SocketPathError::System { what, source: source.into() }
 }
 
 /// What is at a path that a server would listen at.
@@ -89,12 +89,12 @@ pub fn not_a_socket(path: &Path) -> Option<&'static str> {
 /// anything. Checks for a socket of the given kind.
 ///
 /// # Errors
-/// [`PlaceError`].
-pub fn check(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
-    look(path, kind).map(|_| ())
+/// [`SocketPathError`].
+pub fn check(path: &Path, kind: SocketType) -> Result<(), SocketPathError> {
+    check_path(path, kind).map(|_| ())
 }
 
-fn look(path: &Path, kind: SocketType) -> Result<Found, PlaceError> {
+fn check_path(path: &Path, kind: SocketType) -> Result<Found, SocketPathError> {
     let failed = system("check the path");
     let address = SocketAddrUnix::new(path).map_err(system("use the path"))?;
     let found = match fs::symlink_metadata(path) {
@@ -109,16 +109,16 @@ fn look(path: &Path, kind: SocketType) -> Result<Found, PlaceError> {
         Err(error) => return Err(failed(error)),
     };
     if let Some(kind) = not_a_socket(path) {
-        return Err(PlaceError::NotASocket { kind });
+        return Err(SocketPathError::NotASocket { kind });
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(PlaceError::Foreign { uid: found.uid() });
+        return Err(SocketPathError::Foreign { uid: found.uid() });
     }
-    if refuses(&address, kind)? { Ok(Found::Stale) } else { Err(PlaceError::InUse) }
+    if refuses(&address, kind)? { Ok(Found::Stale) } else { Err(SocketPathError::InUse) }
 }
 
 /// Whether an address has no listener.
-fn refuses(address: &SocketAddrUnix, kind: SocketType) -> Result<bool, PlaceError> {
+fn refuses(address: &SocketAddrUnix, kind: SocketType) -> Result<bool, SocketPathError> {
     // Where a server is stopped and as many wait for it as can, a connection that may wait does so
     // for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -133,7 +133,7 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// A unique name next to a path: this process's, and a new one each time.
-fn beside(path: &Path) -> PathBuf {
+fn unique_name(path: &Path) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // Short, as an address has 107 bytes.
@@ -141,8 +141,8 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Renames, and replaces nothing. False when something is there.
-fn renamed(from: &Path, to: &Path) -> Result<bool, PlaceError> {
-    rename_new(from, to).map_err(|source| PlaceError::System { what: "rename a socket", source })
+fn renamed(from: &Path, to: &Path) -> Result<bool, SocketPathError> {
+    rename_new(from, to).map_err(|source| SocketPathError::System { what: "rename a socket", source })
 }
 
 /// How long another program may keep a directory locked.
@@ -168,13 +168,13 @@ fn locked(path: &Path) -> io::Result<File> {
 /// Takes away what a dead server left, if it is still there.
 ///
 /// # Errors
-/// [`PlaceError::InUse`] when it turns out that it is a living one's.
-fn take_away(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
+/// [`SocketPathError::InUse`] when it turns out that it is a living one's.
+fn take_away(path: &Path, kind: SocketType) -> Result<(), SocketPathError> {
     let _locked = locked(path).map_err(system("lock the directory of the path"))?;
-    if look(path, kind)? == Found::Nothing {
+    if check_path(path, kind)? == Found::Nothing {
         return Ok(());
     }
-    let taken = beside(path);
+    let taken = unique_name(path);
     match rustix::fs::renameat_with(CWD, path, CWD, &taken, RenameFlags::NOREPLACE) {
         Ok(()) => {}
         // Another process has removed it.
@@ -188,13 +188,13 @@ fn take_away(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
     // A process without the lock was faster. Where yet another one has come since, it stays under
     // this name.
     renamed(&taken, path)?;
-    Err(PlaceError::InUse)
+    Err(SocketPathError::InUse)
 }
 
 /// Where a server listens. Dropping it removes the socket from its path, unless what is there by
 /// now is another one: drop it before the socket, which keeps its inode from being used again.
 #[derive(Debug)]
-pub struct SocketPlace {
+pub struct SocketPath {
     path: PathBuf,
     /// The socket, by device and inode.
     identity: (u64, u64),
@@ -203,15 +203,15 @@ pub struct SocketPlace {
 /// The number of lost races that are tolerated.
 const TRIES: usize = 8;
 
-impl SocketPlace {
+impl SocketPath {
     /// Listens at a path, for the owner of this process alone (mode 0600). What a dead server left
     /// there is removed.
     ///
     /// # Errors
-    /// [`PlaceError`]. Then nothing was created.
-    pub fn listen(path: &Path, kind: SocketType) -> Result<(OwnedFd, SocketPlace), PlaceError> {
-        look(path, kind)?;
-        let name = beside(path);
+    /// [`SocketPathError`]. Then nothing was created.
+    pub fn listen(path: &Path, kind: SocketType) -> Result<(OwnedFd, SocketPath), SocketPathError> {
+        check_path(path, kind)?;
+        let name = unique_name(path);
         let address = SocketAddrUnix::new(&name).map_err(system("use the path"))?;
         let open = || rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let socket = above_standard(open);
@@ -219,26 +219,26 @@ impl SocketPlace {
         // What a process with this one's number left. Two that live have different ones.
         let _ = fs::remove_file(&name);
         rustix::net::bind(&socket, &address).map_err(system("bind a socket"))?;
-        let placed = SocketPlace::place(path, &name, &socket, kind);
+        let placed = SocketPath::place(path, &name, &socket, kind);
         if placed.is_err() {
             let _ = fs::remove_file(&name);
         }
         Ok((socket, placed?))
     }
-    fn place(path: &Path, name: &Path, socket: &OwnedFd, kind: SocketType) -> Result<SocketPlace, PlaceError> {
+    fn place(path: &Path, name: &Path, socket: &OwnedFd, kind: SocketType) -> Result<SocketPath, SocketPathError> {
         // No client can connect before it listens.
         rustix::fs::chmod(name, Mode::RUSR | Mode::WUSR).map_err(system("restrict a socket"))?;
         rustix::net::listen(socket, 64).map_err(system("listen"))?;
         let of = fs::symlink_metadata(name).map_err(system("check the path"))?;
         for _ in 0..TRIES {
             if renamed(name, path)? {
-                return Ok(SocketPlace { path: path.to_owned(), identity: (of.dev(), of.ino()) });
+                return Ok(SocketPath { path: path.to_owned(), identity: (of.dev(), of.ino()) });
             }
-            if look(path, kind)? == Found::Stale {
+            if check_path(path, kind)? == Found::Stale {
                 take_away(path, kind)?;
             }
         }
-        Err(PlaceError::InUse)
+        Err(SocketPathError::InUse)
     }
     /// The path.
     #[must_use]
@@ -247,7 +247,7 @@ impl SocketPlace {
     }
 }
 
-impl Drop for SocketPlace {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|of| (of.dev(), of.ino()) == self.identity) {
             // Another process may have removed it meanwhile, on request.
@@ -300,7 +300,7 @@ mod tests {
             let start = Barrier::new(4);
             let begin = || {
                 start.wait();
-                SocketPlace::listen(&path, kind)
+                SocketPath::listen(&path, kind)
             };
             let found: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
@@ -308,7 +308,7 @@ mod tests {
             });
             let (have, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
             assert_eq!(have.len(), 1, "round {round}: {rest:?}");
-            assert!(rest.iter().all(|e| matches!(e, Err(PlaceError::InUse))), "round {round}: {rest:?}");
+            assert!(rest.iter().all(|e| matches!(e, Err(SocketPathError::InUse))), "round {round}: {rest:?}");
             let client = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
             rustix::net::connect(&client, &SocketAddrUnix::new(&path).unwrap()).expect("it listens");
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -327,39 +327,39 @@ mod tests {
         rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
         let path = directory.0.join("socket");
         leave(&path, SocketType::STREAM);
-        match SocketPlace::listen(&path, SocketType::STREAM) {
-            Err(PlaceError::System { source, .. }) => assert_eq!(source.kind(), io::ErrorKind::TimedOut),
+        match SocketPath::listen(&path, SocketType::STREAM) {
+            Err(SocketPathError::System { source, .. }) => assert_eq!(source.kind(), io::ErrorKind::TimedOut),
             other => panic!("{other:?}"),
         }
         drop(held);
-        SocketPlace::listen(&path, SocketType::STREAM).unwrap();
+        SocketPath::listen(&path, SocketType::STREAM).unwrap();
     }
 
     #[test]
     fn what_is_somebody_elses_stays() {
         let directory = Directory::new("others");
         let path = directory.0.join("socket");
-        let listen = || SocketPlace::listen(&path, SocketType::STREAM).map(|_| ());
+        let listen = || SocketPath::listen(&path, SocketType::STREAM).map(|_| ());
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(listen(), Err(PlaceError::NotASocket { kind: "regular file" })));
+        assert!(matches!(listen(), Err(SocketPathError::NotASocket { kind: "regular file" })));
         fs::remove_file(&path).unwrap();
         let target = directory.0.join("target");
         leave(&target, SocketType::STREAM);
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        assert!(matches!(listen(), Err(PlaceError::NotASocket { kind: "symbolic link" })));
+        assert!(matches!(listen(), Err(SocketPathError::NotASocket { kind: "symbolic link" })));
         fs::remove_file(&path).unwrap();
         // Of another kind, and alive.
-        let _other = SocketPlace::listen(&path, SocketType::SEQPACKET).unwrap();
-        assert!(matches!(listen(), Err(PlaceError::InUse)));
-        assert!(matches!(check(&path, SocketType::SEQPACKET), Err(PlaceError::InUse)));
+        let _other = SocketPath::listen(&path, SocketType::SEQPACKET).unwrap();
+        assert!(matches!(listen(), Err(SocketPathError::InUse)));
+        assert!(matches!(check(&path, SocketType::SEQPACKET), Err(SocketPathError::InUse)));
         // One that took its place meanwhile is not removed.
-        let (_socket, first) = SocketPlace::listen(&directory.0.join("first"), SocketType::STREAM).unwrap();
+        let (_socket, first) = SocketPath::listen(&directory.0.join("first"), SocketType::STREAM).unwrap();
         fs::remove_file(first.path()).unwrap();
         fs::write(first.path(), "new").unwrap();
         let kept = first.path().to_owned();
         drop(first);
         assert_eq!(fs::read(kept).unwrap(), b"new");
-        let nowhere = SocketPlace::listen(&directory.0.join("no/such"), SocketType::STREAM);
-        assert!(matches!(nowhere, Err(PlaceError::System { .. })));
+        let nowhere = SocketPath::listen(&directory.0.join("no/such"), SocketType::STREAM);
+        assert!(matches!(nowhere, Err(SocketPathError::System { .. })));
     }
 }
