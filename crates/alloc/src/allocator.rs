@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use allocator_api2::alloc::AllocError;
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Summary, Verdict, Wanted};
+use fulgurite_fault::{Access, Fault, FaultOutcome, PageBuffer, Settings, Summary, Wanted};
 use fulgurite_store::Permissions;
-use fulgurite_sys::faults::{JudgeStack, judge_by};
+use fulgurite_sys::faults::{HandlerStack, handle_by};
 
 use crate::blocks::{Block, Blocks, Source, Usage};
 use crate::error::{FreeError, PermissionError, StartError};
@@ -56,9 +56,9 @@ pub struct Allocator {
 static IN_LINE: [OnceLock<&'static Allocator>; 16] = [const { OnceLock::new() }; 16];
 
 /// An access found no page.
-fn judge(fault: &Fault) -> Verdict {
-    let mut verdicts = IN_LINE.iter().map_while(OnceLock::get).map(|allocator| allocator.pages.0.judge(fault));
-    verdicts.find(|verdict| *verdict != Verdict::NotMine).unwrap_or(Verdict::NotMine)
+fn handle_fault(fault: &Fault) -> FaultOutcome {
+    let mut outcomes = IN_LINE.iter().map_while(OnceLock::get).map(|allocator| allocator.pages.0.handle_fault(fault));
+    outcomes.find(|outcome| *outcome != FaultOutcome::NotMine).unwrap_or(FaultOutcome::NotMine)
 }
 
 impl Allocator {
@@ -87,20 +87,26 @@ impl Allocator {
         let settings = fulgurite_backing::Settings { dram_bytes, ..Default::default() };
         let opened = medium.begin(&settings)?;
         let created = opened.clone();
-        let way = match mode {
+        let backend = match mode {
             Mode::Compatible => Wanted::Compatible,
             Mode::InLine => Wanted::InLine,
         };
-        let buffer =
-            PageBuffer::start(&Settings { opened, dram_bytes, way, told: Arc::default(), json: false, stats_ms: 0 })?;
+        let buffer = PageBuffer::start(&Settings {
+            opened,
+            dram_bytes,
+            backend,
+            notices: Arc::default(),
+            json: false,
+            stats_ms: 0,
+        })?;
         let signal = buffer.is_in_line().then(|| buffer.signal());
         let made = Allocator::over(buffer);
         if let Some(signal) = signal {
             if !IN_LINE.iter().any(|place| place.set(made).is_ok()) {
                 return Err(StartError::TooMany);
             }
-            let judged = judge_by(signal, judge, JudgeStack::Own);
-            judged.map_err(|source| StartError::System { what: "handle the signal of faults", source })?;
+            let handled = handle_by(signal, handle_fault, HandlerStack::Own);
+            handled.map_err(|source| StartError::System { what: "handle the signal of faults", source })?;
         }
         created.finish()?;
         Ok(made)

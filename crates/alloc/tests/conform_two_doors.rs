@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fulgurite_alloc::{Mode, ObjectAllocator, ObjectSettings};
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Verdict, Wanted};
+use fulgurite_fault::{Access, Fault, FaultOutcome, PageBuffer, Settings, Wanted};
 use fulgurite_flash::MemoryFlash;
-use fulgurite_sys::faults::{self, JudgeStack, SignalStack};
+use fulgurite_sys::faults::{self, HandlerStack, SignalStack};
 use fulgurite_testkit::{Random, again};
 
 const CHILD: &str = "FULGURITE_TEST_TWO_DOORS";
 static BUFFER: OnceLock<PageBuffer> = OnceLock::new();
 
-fn judge(fault: &Fault) -> Verdict {
-    JUDGED.fetch_add(1, Ordering::Relaxed);
-    BUFFER.get().map_or(Verdict::NotMine, |buffer| buffer.judge(fault))
+fn handle_fault(fault: &Fault) -> FaultOutcome {
+    HANDLED.fetch_add(1, Ordering::Relaxed);
+    BUFFER.get().map_or(FaultOutcome::NotMine, |buffer| buffer.handle_fault(fault))
 }
-static JUDGED: AtomicU32 = AtomicU32::new(0);
+static HANDLED: AtomicU32 = AtomicU32::new(0);
 
 #[test]
 fn a_fault_finds_its_owner_among_two() {
@@ -35,10 +35,10 @@ fn a_fault_finds_its_owner_among_two() {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let dram_bytes = resident * 4096 + (48 << 20);
-    let told = Default::default();
-    let settings = Settings { opened, dram_bytes, way: Wanted::InLine, told, json: false, stats_ms: 0 };
+    let notices = Default::default();
+    let settings = Settings { opened, dram_bytes, backend: Wanted::InLine, notices, json: false, stats_ms: 0 };
     let buffer = BUFFER.get_or_init(|| PageBuffer::start(&settings).unwrap());
-    faults::judge_by(buffer.signal(), judge, JudgeStack::Alternate).unwrap();
+    faults::handle_by(buffer.signal(), handle_fault, HandlerStack::Alternate).unwrap();
     let mut objects = ObjectSettings::new(Medium::new_file("unused", 1 << 30), 6 << 20, 8 << 10);
     (objects.mode, objects.page_buffer_bytes) = (Mode::InLine, Some(1 << 20));
     let flash = MemoryFlash::new(16 * 256).unwrap();
@@ -71,6 +71,6 @@ fn a_fault_finds_its_owner_among_two() {
             });
         }
     });
-    assert!(buffer.statistics().summary().faults > 1000 && JUDGED.load(Ordering::Relaxed) > 1000);
+    assert!(buffer.statistics().summary().faults > 1000 && HANDLED.load(Ordering::Relaxed) > 1000);
     assert!(allocator.summary().faults > 1000, "{:?}", allocator.summary());
 }

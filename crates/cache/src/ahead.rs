@@ -116,7 +116,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             let frame = self.frame(local);
             let marks = shared.frames.marks(frame);
             // Undone: the frame is as dirty as before, and writes to it do not wait for this one.
-            let Some(used) = marks.second_look(|| self.users.holds(frame)) else { continue };
+            let Some(used) = marks.second_check(|| self.users.holds(frame)) else { continue };
             if used || !self.has_room_to_write() {
                 marks.dirty.store(DIRTY, Ordering::Release);
                 continue;

@@ -1,7 +1,7 @@
 //! A cache: the frames of one worker, what they hold, and what is under way for them.
 //!
 //! The driver passes the time as a number and does the waiting. It collects how its waits ended
-//! here ([`Cache::take_told`]).
+//! here ([`Cache::take_notices`]).
 //!
 //! This file has the state and the stock of frames. `miss` handles misses, `requests` the medium,
 //! `evict` frees frames, `ahead` and `write_back` write, and `seal` does a cut's work.
@@ -209,7 +209,7 @@ pub struct Cache<U: Users, R: Replacement = AnyReplacement> {
     /// Sealed frames being written from where they are.
     pub(crate) pumped: usize,
     /// Waits that have ended, and of which the driver has not been notified yet.
-    pub(crate) told: Vec<(Waiter, Outcome)>,
+    pub(crate) notices: Vec<(Waiter, Outcome)>,
     /// The last write that a cut needs has ended here.
     pub(crate) cut_written: bool,
     pub(crate) counts: Counts,
@@ -290,7 +290,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             pump_order: Vec::with_capacity(frames_max),
             pump_at: 0,
             pumped: 0,
-            told: Vec::with_capacity(waiters),
+            notices: Vec::with_capacity(waiters),
             cut_written: false,
             counts: Counts::default(),
             shared,
@@ -362,14 +362,14 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     }
     /// Whether there are waiters that are to be notified of what became of their waits.
     #[inline]
-    pub fn has_told(&self) -> bool {
-        !self.told.is_empty()
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
     }
     /// Exchanges the waits that have ended, in this order, for an empty list.
     #[inline]
-    pub fn take_told(&mut self, empty: &mut Vec<(Waiter, Outcome)>) {
+    pub fn take_notices(&mut self, empty: &mut Vec<(Waiter, Outcome)>) {
         debug_assert!(empty.is_empty());
-        std::mem::swap(&mut self.told, empty);
+        std::mem::swap(&mut self.notices, empty);
     }
     /// Whether the last write of a cut has ended here since the last call. The waiter for it is
     /// then woken.

@@ -227,7 +227,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         for victim in batch {
             let &Victim { frame, subpage, touched } = victim;
             let local = self.local(frame);
-            let (mut in_use, mark) = self.shared.frames.marks(frame).look(|| self.users.holds(frame));
+            let (mut in_use, mark) = self.shared.frames.marks(frame).check(|| self.users.holds(frame));
             in_use &= !self.shared.has_planted(Planted::PinsUnseen);
             let dirty = has_changes(mark) && !self.shared.has_planted(Planted::NotWritten);
             // What was written since a cut is not part of its token.
@@ -280,7 +280,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         for _ in 0..self.free.len() {
             let Some(waiter) = self.frame_waiters.pop_front() else { break };
             self.stuck_since_ns = 0;
-            self.told.push((waiter, Outcome::Turn));
+            self.notices.push((waiter, Outcome::Turn));
         }
     }
 
@@ -291,7 +291,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             && let Some(waiter) = self.frame_waiters.pop_front()
         {
             self.stuck_since_ns = 0;
-            self.told.push((waiter, Outcome::Failed(error)));
+            self.notices.push((waiter, Outcome::Failed(error)));
         }
     }
 
@@ -299,7 +299,8 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// caches that is certain. Otherwise a worker or a sleeping job may still let go, so they get
     /// as long as the medium does.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, others: FrameSources, now_ns: u64) {
-        let moving = !self.free.is_empty() && self.has_room() || others == FrameSources::Run || !self.told.is_empty();
+        let moving =
+            !self.free.is_empty() && self.has_room() || others == FrameSources::Run || !self.notices.is_empty();
         // What a cut holds back leaves when its token is named.
         let moving = moving || self.shared.cut.holds_back();
         if self.frame_waiters.is_empty() || moving || self.in_flight() > self.late {
@@ -322,7 +323,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             None => Outcome::OutOfFrames,
         };
         while let Some(waiter) = self.frame_waiters.pop_front() {
-            self.told.push((waiter, outcome));
+            self.notices.push((waiter, outcome));
         }
     }
 }

@@ -5,7 +5,7 @@
 //!  access --> near table --> absent bit --> residency word --resident--> frame, its marks
 //!                                                | absent
 //!                                                +--> Cache::begin_miss --> requests --> medium
-//!           waiter <-- Cache::take_told <-- Cache::poll <-- completions <------------------+
+//!           waiter <-- Cache::take_notices <-- Cache::poll <-- completions <------------------+
 //! ```
 //!
 //! Invariants:

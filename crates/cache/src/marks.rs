@@ -3,7 +3,7 @@
 //!
 //! A writer loads the mark and stores [`DIRTY`] in two steps, because an atomic one costs ten times
 //! that. The store overwrites a mark that changed in between, so [`Marks::begin_write`] can be
-//! undone. The caller therefore checks it again ([`Marks::second_look`]) when no writer can be
+//! undone. The caller therefore checks it again ([`Marks::second_check`]) when no writer can be
 //! between the two steps: after a barrier, after the slots, and after the pins. A writer's slot
 //! names the frame from before its load until after its store. `loom_marks.rs` checks this on this
 //! code, and `loom_residency.rs` the evictor's check of unlinked frames.
@@ -155,7 +155,7 @@ impl Marks {
     /// ([`Marks::in_use`]), and its mark, which is final when it is not.
     #[inline(always)]
     #[must_use]
-    pub fn look(&self, named_by_a_slot: impl FnOnce() -> bool) -> (bool, u8) {
+    pub fn check(&self, named_by_a_slot: impl FnOnce() -> bool) -> (bool, u8) {
         let in_use = self.in_use(named_by_a_slot);
         (in_use, self.dirty.load(Ordering::Relaxed))
     }
@@ -165,7 +165,7 @@ impl Marks {
     /// is read last.
     #[inline(always)]
     #[must_use]
-    pub fn second_look(&self, named_by_a_slot: impl FnOnce() -> bool) -> Option<bool> {
+    pub fn second_check(&self, named_by_a_slot: impl FnOnce() -> bool) -> Option<bool> {
         let in_use = self.in_use(named_by_a_slot);
         (self.dirty.load(Ordering::Acquire) == WRITING).then_some(in_use)
     }

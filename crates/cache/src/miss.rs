@@ -265,14 +265,14 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// A waiter of another cache wants a subpage that this one was busy with.
     pub fn join_from_outside(&mut self, subpage: u32, waiter: Waiter) {
         if self.misses.join(SubpageIndex(subpage), waiter).is_err() {
-            self.told.push((waiter, Outcome::Again));
+            self.notices.push((waiter, Outcome::Again));
         }
     }
 
     /// Tells all waiters for a subpage, and is done with it.
     pub(crate) fn end_miss(&mut self, subpage: u32, outcome: Outcome) {
-        let told = &mut self.told;
-        self.misses.complete(SubpageIndex(subpage), |waiter| told.push((waiter, outcome)));
+        let notices = &mut self.notices;
+        self.misses.complete(SubpageIndex(subpage), |waiter| notices.push((waiter, outcome)));
     }
 
     /// Hints to the caches of the processor what the policy will read for this subpage.

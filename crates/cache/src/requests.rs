@@ -170,7 +170,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
                 Outcome::Failed(error)
             }
         };
-        self.told.push((waiter, outcome));
+        self.notices.push((waiter, outcome));
     }
 
     fn pin_for(&self, waiters: u32, frame: FrameIndex) {
@@ -231,7 +231,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
                     self.requests[slot].purpose = Purpose::Abandoned;
                     self.counts.timeouts += 1;
                     self.counts.read_errors += 1;
-                    self.told.push((hints.waiter, Outcome::Failed(FlashError::TimedOut)));
+                    self.notices.push((hints.waiter, Outcome::Failed(FlashError::TimedOut)));
                 }
                 // The medium has the frame with the only copy. Its readers fail, and it stays busy
                 // until an answer comes.

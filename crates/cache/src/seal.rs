@@ -306,7 +306,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// forgotten. With `keep_pinned`, frames under other pins stay as they are, though no access
     /// finds them.
     pub fn forget(&mut self, keep_pinned: bool) {
-        for (_, outcome) in &mut self.told {
+        for (_, outcome) in &mut self.notices {
             if *outcome == Outcome::Pinned {
                 *outcome = Outcome::Again;
             }

@@ -33,20 +33,20 @@ fn ways() -> Vec<(&'static str, &'static [&'static str])> {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory with the programs, which every user may write to.
-struct Place {
+struct Surroundings {
     directory: tempfile::TempDir,
     program: PathBuf,
     confined: PathBuf,
 }
 
-impl Place {
+impl Surroundings {
     /// None without a compiler.
-    fn new() -> Option<Place> {
+    fn new() -> Option<Surroundings> {
         let directory = tempfile::tempdir().unwrap();
         let program = compiled(directory.path(), "surroundings")?;
         let confined = compiled(directory.path(), "confined")?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        Some(Place { directory, program, confined })
+        Some(Surroundings { directory, program, confined })
     }
     fn path(&self) -> &Path {
         self.directory.path()
@@ -116,7 +116,7 @@ fn ended(command: &mut Command) -> Output {
 
 #[test]
 fn a_process_ends_with_the_last_thread_of_its_program() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     // The cap holds after the first thread has ended, too, as far as memory is measured.
     place.each_way(&["ends", "last"], |told| assert!(peak_of_summary(told) <= CAP + (1 << 20), "{told}"));
     let others: &[&str] = if is_full() { &["alone", "both", "call", "child", "killed"] } else { &["both", "killed"] };
@@ -127,7 +127,7 @@ fn a_process_ends_with_the_last_thread_of_its_program() {
 
 #[test]
 fn sandboxes_work_or_are_refused_in_a_sentence() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     let refused = "refused\nright\n";
     let in_line_says = |mode: &str, told: &str| {
         assert_eq!(told.contains("threads resolve their own faults by system calls"), mode == "in-line", "{told}");
@@ -154,7 +154,7 @@ fn sandboxes_work_or_are_refused_in_a_sentence() {
 
 #[test]
 fn limits_that_a_program_sets_hold_for_itself_only() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     place.each_prints(&["limited", "fsize"], "fsize: EPERM\nwrong: 0\n", "fsize: EPERM\nwrong: 0\n", |_, told| {
         assert!(told.contains("a limit on the size of files"), "{told}");
     });
@@ -166,7 +166,7 @@ fn limits_that_a_program_sets_hold_for_itself_only() {
 
 #[test]
 fn limits_before_the_start_are_kept_or_refused_in_a_sentence() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     // In KiB, and for what the shell starts.
     for (limit, refused) in [("-f 1024", Some("ulimit -f")), ("-v 60000", None), ("-n 300", None), ("-n 12", None)] {
         for (mode, _) in &WAYS[..2] {
@@ -189,7 +189,7 @@ fn limits_before_the_start_are_kept_or_refused_in_a_sentence() {
 
 #[test]
 fn closed_streams_are_nobodys_files() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     let result = place.path().join("result");
     for (mode, _) in &WAYS[..2] {
         let mut command = Command::new("/bin/sh");
@@ -219,7 +219,7 @@ fn closed_streams_are_nobodys_files() {
 
 #[test]
 fn a_userfaultfd_of_the_programs_has_memory_of_the_kernels_only() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     if text(&place.native(&["watches", "large"]).stdout).starts_with("none") {
         println!("SKIPPED: this user may make no userfaultfd");
         return;
@@ -236,13 +236,13 @@ fn a_userfaultfd_of_the_programs_has_memory_of_the_kernels_only() {
 
 #[test]
 fn memory_moves_and_its_old_place_stays() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     place.each_way(&["moved", "-"], |_| ());
 }
 
 #[test]
 fn others_read_the_right_bytes_or_none() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     let native = text(&place.native(&["seen", "by others"]).stdout);
     if native != "mem: right, process_vm_readv: right, wrong: 0\n0, wrong: 0\n" {
         println!("SKIPPED: a process of this user may not read another one ({native})");
@@ -263,7 +263,7 @@ fn others_read_the_right_bytes_or_none() {
 
 #[test]
 fn a_core_file_has_no_zeros_in_place_of_missing_pages() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     for (way, (mode, taken)) in ways().iter().enumerate() {
         if !taken.is_empty() && !rustix::process::getuid().is_root() {
             println!("SKIPPED: only root can take the rights of root away");
@@ -339,7 +339,7 @@ fn a_program_with_a_sanitizer_is_refused_before_anything_is_made() {
 
 #[test]
 fn a_start_that_is_killed_leaves_no_flash() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Surroundings::new() else { return };
     for patience_ms in [20, 60, 120, 200] {
         let mut command = Command::new(FULGURITE);
         command.args(["run", "--dram", "10M", "--flash-size", "1G", "--flash"]).arg(place.path()).args(["--", "true"]);

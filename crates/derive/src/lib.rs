@@ -58,12 +58,12 @@ fn implementations(words: &[&syn::Expr]) -> syn::Result<TokenStream> {
 }
 
 /// What `#[stored(..)]` says.
-struct Said {
+struct StoredOptions {
     name: LitStr,
     at: Path,
 }
 
-fn said(input: &DeriveInput) -> syn::Result<Said> {
+fn stored_options(input: &DeriveInput) -> syn::Result<StoredOptions> {
     let (mut name, mut at) = (None::<LitStr>, parse_quote!(::fulgurite));
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("stored")) {
         attribute.parse_nested_meta(|meta| {
@@ -82,7 +82,7 @@ fn said(input: &DeriveInput) -> syn::Result<Said> {
     if !(1..=100).contains(&name.value().len()) {
         return Err(Error::new(name.span(), "a name has 1 to 100 bytes"));
     }
-    Ok(Said { name, at })
+    Ok(StoredOptions { name, at })
 }
 
 /// The fields' names and types, in their order: what a version of a record is.
@@ -115,7 +115,7 @@ fn number_of(text: &str) -> u32 {
 }
 
 fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
-    let Said { name, at } = said(input)?;
+    let StoredOptions { name, at } = stored_options(input)?;
     let version = format!("{} {:08x}", name.value(), number_of(&fields_of(input)?));
     let ident = &input.ident;
     let too_large = format!(

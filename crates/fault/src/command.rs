@@ -44,7 +44,7 @@ impl Reply {
     }
 }
 
-/// Commands on their way.
+/// Commands on their backend.
 #[derive(Debug)]
 pub struct Commands {
     queue: Mutex<VecDeque<(Command, Arc<Reply>)>>,

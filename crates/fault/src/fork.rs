@@ -38,10 +38,10 @@ use crate::pager::{Pager, Parts};
 use crate::space::Space;
 use crate::statistics::Statistics;
 
-/// How long a fork waits for what is under way.
+/// How long a fork waits for what is under backend.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// A fork that is under way. See the module.
+/// A fork that is under backend. See the module.
 pub struct Forking {
     /// Where the child will sit; none where it gets no memory of flash.
     seat: Option<u32>,
@@ -61,13 +61,13 @@ impl PageBuffer {
     pub fn prepare_fork(&'static self) -> Forking {
         // While the handler thread still does what is asked.
         let changes = self.changes.write().unwrap_or_else(PoisonError::into_inner);
-        self.door.forks.store(true, Ordering::Release);
+        self.entry.forks.store(true, Ordering::Release);
         self.commands.wake();
-        let mut pager = lock(&self.door.pager);
+        let mut pager = lock(&self.entry.pager);
         let seat = loop {
             match pager.as_ref().and_then(|pager| pager.ready) {
                 Some(seat) => break seat,
-                None => pager = self.door.turns.wait(pager).unwrap_or_else(PoisonError::into_inner),
+                None => pager = self.entry.turns.wait(pager).unwrap_or_else(PoisonError::into_inner),
             }
         };
         let space = lock(&self.space);
@@ -83,7 +83,7 @@ impl PageBuffer {
         let Some(offset) = self.region.offset_of(address) else { return true };
         let Some(pager) = forking.pager.as_mut().filter(|_| forking.seat.is_some()) else { return true };
         let subpage = (offset >> SUBPAGE_SHIFT) as u32;
-        if !self.way.is_hidden() {
+        if !self.backend.is_hidden() {
             return pager.let_write(subpage);
         }
         let frame = pager.frame_of(subpage);
@@ -92,7 +92,7 @@ impl PageBuffer {
     }
 
     fn inherit(&self, pager: &Option<Box<Pager>>, inherited: bool) {
-        if !self.way.is_hidden() {
+        if !self.backend.is_hidden() {
             self.region.inherit(inherited);
         }
         if let Some(pager) = pager {
@@ -108,8 +108,8 @@ impl PageBuffer {
         if let Some(pager) = pager.as_mut() {
             (pager.winds_down, pager.ready) = (false, None);
         }
-        self.door.forks.store(false, Ordering::Release);
-        self.door.turns.notify_all();
+        self.entry.forks.store(false, Ordering::Release);
+        self.entry.turns.notify_all();
     }
 
     /// In the child, before anything touches the region.
@@ -146,27 +146,28 @@ impl PageBuffer {
             pager.cache.shared().frames.marks(frame).dirty.store(DIRTY, Ordering::Relaxed);
         }
         let pages = self.region.len() >> SUBPAGE_SHIFT;
-        let way = Arc::new(self.way.again(&self.region, &space.taken_of(0, pages), &space.limited_of(0, pages))?);
-        way.take_back_to(&arena)?;
+        let backend =
+            Arc::new(self.backend.again(&self.region, &space.taken_of(0, pages), &space.limited_of(0, pages))?);
+        backend.take_back_to(&arena)?;
         self.inherit(&None, false);
-        let notifier = notifier(&way)?;
+        let notifier = notifier(&backend)?;
         let flash: Arc<dyn Flash> = Arc::new(self.flash.clone());
-        let (queue, own) = open_queues(&flash, &way, arena, notifier.clone())?;
+        let (queue, own) = open_queues(&flash, &backend, arena, notifier.clone())?;
         let parts = Parts {
             flash: self.flash.clone(),
-            way,
+            backend,
             space: Arc::new(Mutex::new(space)),
             region: self.region.clone(),
             commands: Arc::new(Commands::new(notifier.clone())),
             statistics: Arc::new(Statistics::new(self.flash.dram_bytes())),
             budget: Budget::new(self.flash.dram_bytes()).map_err(cannot("measure this process"))?,
-            told: self.told.clone(),
+            notices: self.notices.clone(),
             figures: pager.parts.figures.again(),
             own,
         };
         let pager = ManuallyDrop::into_inner(pager).renew(parts, queue);
         let buffer = PageBuffer::around(pager, notifier, self.described.clone())?;
-        buffer.door.start()?;
+        buffer.entry.start()?;
         Ok(buffer)
     }
 }
@@ -181,7 +182,7 @@ impl Pager {
     fn seat_for_child(&mut self) -> Option<u32> {
         let begun = self.clock.now_ns();
         let seat = self.parts.flash.make_seat(begun)?;
-        self.look_soon();
+        self.check_budget_soon();
         // At least one round, because it checks the budget.
         self.turn();
         while !self.is_quiet() {
@@ -197,7 +198,7 @@ impl Pager {
             // Pages that are pinned stay, and nothing says how long.
             self.cache.discard_beyond();
         }
-        if self.parts.way.is_hidden() {
+        if self.parts.backend.is_hidden() {
             // The child has what is in the frames, and maps memory of its own over the region.
             let (shared, mapped) = (self.cache.shared().clone(), self.cache.users().all_mapped());
             if !self.cache.users().take_back_all(&shared.frames, mapped.into_iter()) {

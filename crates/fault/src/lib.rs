@@ -17,18 +17,20 @@
 //!   no lock that is held while the region is touched.
 //!
 //! It has one handler thread. Where there is no userfaultfd (`way`), faults are signals, and
-//! threads resolve their own (`door`). A child after `fork` gets a page buffer of its own, which
+//! threads resolve their own (`entry`). A child after `fork` gets a page buffer of its own, which
 //! begins with all that its parent's holds (`fork`). The allocators and the functions that programs
 //! call are in other crates.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod budget;
 mod command;
-mod door;
+mod entry;
 mod error;
 mod fingerprint;
 mod fork;
 mod mapped;
+mod notices;
 mod own_reads;
 mod page_buffer;
 mod pager;
@@ -36,16 +38,14 @@ mod published;
 mod settings;
 mod space;
 mod statistics;
-mod told;
-mod way;
 
 pub use error::Error;
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use fork::Forking;
-pub use fulgurite_sys::faults::{Fault, Signal, Verdict};
+pub use fulgurite_sys::faults::{Fault, FaultOutcome, Signal};
 pub use fulgurite_sys::userfault::Access;
+pub use notices::Notices;
 pub use page_buffer::{Held, PageBuffer};
 pub use published::Published;
 pub use settings::{Below, ENVIRONMENT, RunSettings, Settings, Wanted};
 pub use statistics::{Statistics, Summary, WaitOf};
-pub use told::Told;

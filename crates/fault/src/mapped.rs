@@ -33,14 +33,14 @@ use fulgurite_sys::userfault::NotMoved;
 use fulgurite_sys::{Arena, Region};
 
 use crate::Access;
+use crate::backend::{FaultBackend, Installed};
 use crate::fingerprint::{Fingerprint, Fingerprints};
-use crate::way::{Given, Way};
 
 use std::sync::atomic::Ordering;
 
 /// Where the page of a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum PageState {
     /// In its frame.
     Frame,
     /// In the region, at this subpage. If it is protected, nothing can have written to it.
@@ -95,10 +95,10 @@ impl Habit {
 
 /// See the module.
 pub struct Mapped {
-    way: Arc<Way>,
+    backend: Arc<FaultBackend>,
     region: Arc<Region>,
     fingerprints: Fingerprints,
-    places: Box<[Place]>,
+    states: Box<[PageState]>,
     /// What the page of a frame held when it was given to the program.
     before: Box<[Fingerprint]>,
     habit: Habit,
@@ -117,15 +117,15 @@ pub struct Mapped {
 }
 
 /// DRAM for each frame, here.
-pub const BYTES_PER_FRAME: usize = size_of::<Place>() + size_of::<Fingerprint>() + size_of::<bool>();
+pub const BYTES_PER_FRAME: usize = size_of::<PageState>() + size_of::<Fingerprint>() + size_of::<bool>();
 
 impl Mapped {
-    pub fn new(way: Arc<Way>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
+    pub fn new(backend: Arc<FaultBackend>, region: Arc<Region>, fingerprints: Fingerprints, frames: u32) -> Mapped {
         Mapped {
-            way,
+            backend,
             region,
             fingerprints,
-            places: vec![Place::Frame; frames as usize].into(),
+            states: vec![PageState::Frame; frames as usize].into(),
             before: vec![0; frames as usize].into(),
             habit: Habit::default(),
             spares: Vec::with_capacity(SPARE_MOST),
@@ -140,21 +140,21 @@ impl Mapped {
 
     /// Whether the program has the page of a frame.
     pub fn has_mapped(&self, frame: FrameIndex) -> bool {
-        self.places[frame.index()] != Place::Frame
+        self.states[frame.index()] != PageState::Frame
     }
     /// Continues with these pages in a child that has a backend of its own. A fork ends their
     /// protection.
-    pub fn renew(&mut self, way: Arc<Way>) {
-        self.way = way;
-        for place in &mut self.places {
-            if let Place::Program { protected, .. } = place {
+    pub fn renew(&mut self, backend: Arc<FaultBackend>) {
+        self.backend = backend;
+        for state in &mut self.states {
+            if let PageState::Program { protected, .. } = state {
                 *protected = false;
             }
         }
     }
     /// Frames whose pages the program has.
     pub fn all_mapped(&self) -> Vec<FrameIndex> {
-        let mapped = self.places.iter().enumerate().filter(|(_, place)| **place != Place::Frame);
+        let mapped = self.states.iter().enumerate().filter(|(_, state)| **state != PageState::Frame);
         mapped.map(|(index, _)| FrameIndex(index as u32)).collect()
     }
 
@@ -183,11 +183,11 @@ impl Mapped {
             (&**frames.arena(), frame.index() << SUBPAGE_SHIFT, (subpage as usize) << SUBPAGE_SHIFT);
         self.set_paged(frame, true);
         self.end = self.end.max(frame.0 + 1);
-        if self.places[frame.index()] != Place::Frame {
+        if self.states[frame.index()] != PageState::Frame {
             if writes {
                 return self.let_write(frame, subpage);
             }
-            self.way.wake(&self.region, to);
+            self.backend.wake(&self.region, to);
             return Mapping::Done;
         }
         let is_dirty = has_changes(frames.marks(frame).dirty.load(Ordering::Relaxed));
@@ -195,17 +195,17 @@ impl Mapped {
             self.before[frame.index()] = self.fingerprints.of(arena, from);
         }
         // What is dirty may not be dropped.
-        let protects = self.way.protects() && !writes && !is_dirty && self.habit.protects();
-        match self.way.give(arena, from, &self.region, to, access, protects) {
-            Ok(Given::Moved) => self.places[frame.index()] = Place::Program { subpage, protected: false },
-            Ok(Given::Left) => {
-                self.places[frame.index()] = Place::Program { subpage, protected: protects };
+        let protects = self.backend.protects() && !writes && !is_dirty && self.habit.protects();
+        match self.backend.give(arena, from, &self.region, to, access, protects) {
+            Ok(Installed::Moved) => self.states[frame.index()] = PageState::Program { subpage, protected: false },
+            Ok(Installed::Left) => {
+                self.states[frame.index()] = PageState::Program { subpage, protected: protects };
                 self.leave_spare(arena, frame);
             }
-            Ok(Given::Copied) => self.places[frame.index()] = Place::Copied(subpage),
+            Ok(Installed::Copied) => self.states[frame.index()] = PageState::Copied(subpage),
             Err(NotMoved::Busy) => return Mapping::Later,
             // The program may do nothing here.
-            Err(NotMoved::Access) => self.way.wake(&self.region, to),
+            Err(NotMoved::Access) => self.backend.wake(&self.region, to),
             // A page that the cache does not know of. What is there was never of this program.
             Err(NotMoved::Exists) => {
                 let _ = self.region.unmap_pages(to, SUBPAGE_BYTES);
@@ -220,11 +220,11 @@ impl Mapped {
     /// Lets the program write to a page that it has, and wakes what waits for that.
     pub fn let_write(&mut self, frame: FrameIndex, subpage: u32) -> Mapping {
         let offset = (subpage as usize) << SUBPAGE_SHIFT;
-        let Place::Program { protected: protected @ true, .. } = &mut self.places[frame.index()] else {
-            self.way.wake(&self.region, offset);
+        let PageState::Program { protected: protected @ true, .. } = &mut self.states[frame.index()] else {
+            self.backend.wake(&self.region, offset);
             return Mapping::Done;
         };
-        if self.way.unprotect(&self.region, offset).is_err() {
+        if self.backend.unprotect(&self.region, offset).is_err() {
             return Mapping::Later;
         }
         *protected = false;
@@ -251,28 +251,28 @@ impl Mapped {
             }
             None => self.set_paged(frame, false),
         }
-        self.places[frame.index()] = Place::Frame;
+        self.states[frame.index()] = PageState::Frame;
     }
 
     /// Takes a page back into its frame. False when somebody holds it.
     fn take_back(&mut self, frames: &Frames, frame: FrameIndex) -> bool {
         let (arena, to) = (&**frames.arena(), frame.index() << SUBPAGE_SHIFT);
-        let (subpage, protected) = match self.places[frame.index()] {
-            Place::Frame => return true,
-            Place::Copied(subpage) => {
+        let (subpage, protected) = match self.states[frame.index()] {
+            PageState::Frame => return true,
+            PageState::Copied(subpage) => {
                 let gone = self.region.unmap_pages((subpage as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES).is_ok();
                 if gone {
-                    self.places[frame.index()] = Place::Frame;
+                    self.states[frame.index()] = PageState::Frame;
                 }
                 return gone;
             }
-            Place::Program { subpage, protected } => (subpage, protected),
+            PageState::Program { subpage, protected } => (subpage, protected),
         };
         if self.spares.contains(&frame) {
             self.discard_spares(arena);
         }
         let mark = &frames.marks(frame).dirty;
-        match self.way.take(&self.region, (subpage as usize) << SUBPAGE_SHIFT, arena, to) {
+        match self.backend.take(&self.region, (subpage as usize) << SUBPAGE_SHIFT, arena, to) {
             Ok(()) => {
                 if !protected
                     && !has_changes(mark.load(Ordering::Relaxed))
@@ -290,7 +290,7 @@ impl Mapped {
             }
             Err(_) => return false,
         }
-        self.places[frame.index()] = Place::Frame;
+        self.states[frame.index()] = PageState::Frame;
         true
     }
 
@@ -323,12 +323,12 @@ impl Mapped {
 
     /// Unmaps a range of the region, where the contents are to be dropped.
     pub fn unmap(&self, range: &Range<u32>) -> std::io::Result<()> {
-        self.way.forget(&self.region, (range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT)
+        self.backend.forget(&self.region, (range.start as usize) << SUBPAGE_SHIFT, range.len() << SUBPAGE_SHIFT)
     }
 
     /// Ends accesses to a subpage with a `SIGBUS`, where they wait in the kernel.
     pub fn poison(&self, subpage: u32) {
-        self.way.poison(&self.region, (subpage as usize) << SUBPAGE_SHIFT);
+        self.backend.poison(&self.region, (subpage as usize) << SUBPAGE_SHIFT);
     }
 }
 
@@ -340,7 +340,7 @@ impl Users for Mapped {
         for frame in batch {
             let marks = frames.marks(frame);
             let is_needed = has_changes(marks.dirty.load(Ordering::Relaxed)) || marks.pins.load(Ordering::Relaxed) > 0;
-            if let Place::Program { subpage, protected: true } = self.places[frame.index()]
+            if let PageState::Program { subpage, protected: true } = self.states[frame.index()]
                 && !is_needed
             {
                 self.drops.push(frame);
@@ -357,9 +357,9 @@ impl Users for Mapped {
         self.held.contains(&frame)
     }
     fn dropped(&mut self, frame: FrameIndex) {
-        match self.places[frame.index()] {
-            Place::Program { .. } => self.left(frame),
-            _ => self.places[frame.index()] = Place::Frame,
+        match self.states[frame.index()] {
+            PageState::Program { .. } => self.left(frame),
+            _ => self.states[frame.index()] = PageState::Frame,
         }
     }
 }

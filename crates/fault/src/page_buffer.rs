@@ -7,23 +7,23 @@ use fulgurite_cache::{Cache, Setup, Shape, Shared};
 use fulgurite_flash::{Flash, ForkedFlash, Queue, QueueUser};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy};
-use fulgurite_sys::faults::{Fault, Signal, Verdict};
+use fulgurite_sys::faults::{Fault, FaultOutcome, Signal};
 use fulgurite_sys::userfault::Access;
 use fulgurite_sys::{Arena, ForkMark, Gate, Notifier, Region, signals};
 
+use crate::backend::FaultBackend;
 use crate::budget::{Budget, FRAMES_LEAST};
 use crate::command::{Command, Commands, lock};
-use crate::door::{Door, Program};
+use crate::entry::{FaultEntry, Program};
 use crate::error::{Error, cannot};
 use crate::fingerprint::Fingerprints;
 use crate::mapped::{self, Mapped};
+use crate::notices::Notices;
 use crate::own_reads::{Divided, OWN_QUEUES, OwnReads};
 use crate::pager::{Figures, Pager, Parts, WAITS};
 use crate::settings::Settings;
 use crate::space::{Run, Space};
 use crate::statistics::{Statistics, Summary};
-use crate::told::Told;
-use crate::way::Way;
 
 /// Requests in flight.
 pub const DEPTH: usize = 128;
@@ -36,7 +36,7 @@ const INVALID: i32 = 22;
 #[derive(Debug)]
 pub struct PageBuffer {
     pub(crate) region: Arc<Region>,
-    pub(crate) way: Arc<Way>,
+    pub(crate) backend: Arc<FaultBackend>,
     pub(crate) space: Arc<Mutex<Space>>,
     /// Held while a mapping is changed, and by a thread that forks: the child finds none half
     /// changed.
@@ -44,9 +44,9 @@ pub struct PageBuffer {
     pub(crate) commands: Arc<Commands>,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) described: String,
-    pub(crate) door: Arc<Door>,
+    pub(crate) entry: Arc<FaultEntry>,
     pub(crate) flash: Arc<ForkedFlash>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) notices: Arc<Notices>,
     /// Tells a child, until it has a page buffer of its own.
     pub(crate) mark: ForkMark,
     /// Pages that such a child may need before.
@@ -69,7 +69,7 @@ impl PageBuffer {
     /// [`Error`].
     pub fn start(settings: &Settings) -> Result<PageBuffer, Error> {
         let buffer = PageBuffer::prepare(settings)?;
-        buffer.door.start()?;
+        buffer.entry.start()?;
         Ok(buffer)
     }
 
@@ -87,15 +87,15 @@ impl PageBuffer {
             return Err(Error::TooSmall { cap: settings.dram_bytes, taken, least });
         }
         let region = Region::reserve((subpages as usize) << SUBPAGE_SHIFT).map_err(cannot("reserve addresses"))?;
-        let (way, refused) = Way::choose(&region, settings.way)?;
-        let (region, way) = (Arc::new(region), Arc::new(way));
-        let most = if way.takes_mappings() { most.min(frames_by_mappings()?) } else { most };
+        let (backend, refused) = FaultBackend::choose(&region, settings.backend)?;
+        let (region, backend) = (Arc::new(region), Arc::new(backend));
+        let most = if backend.takes_mappings() { most.min(frames_by_mappings()?) } else { most };
         let shape = Shape { subpages, existing: 0, caches: 1, frames_max: most, moved: true };
         let shared = Arc::new(Shared::new(flash.clone(), shape, None)?);
         let arena = shared.frames.arena().clone();
-        way.take_back_to(&arena)?;
-        let notifier = notifier(&way)?;
-        let (queue, own) = open_queues(&flash, &way, arena, notifier.clone())?;
+        backend.take_back_to(&arena)?;
+        let notifier = notifier(&backend)?;
+        let (queue, own) = open_queues(&flash, &backend, arena, notifier.clone())?;
         let setup = Setup {
             id: 0,
             depth: DEPTH,
@@ -105,21 +105,21 @@ impl PageBuffer {
             device_timeout_ns: TIMEOUT_NS,
         };
         let fingerprints = Fingerprints::new().map_err(cannot("read random bytes"))?;
-        let users = Mapped::new(way.clone(), region.clone(), fingerprints, most);
+        let users = Mapped::new(backend.clone(), region.clone(), fingerprints, most);
         let mut cache = Cache::new(shared, queue, users, setup);
         cache.set_frames(budget.frames(used, 0, FRAMES_LEAST.min(most), most));
-        let (commands, told) = (Arc::new(Commands::new(notifier.clone())), settings.told.clone());
+        let (commands, notices) = (Arc::new(Commands::new(notifier.clone())), settings.notices.clone());
         let refused = refused.map_or_else(String::new, |why| format!("{why}; so "));
-        let described = format!("{refused}{way}, and compared by fingerprints; {}", flash.describe());
+        let described = format!("{refused}{backend}, and compared by fingerprints; {}", flash.describe());
         let parts = Parts {
             flash: forked,
-            way,
+            backend,
             space: Arc::new(Mutex::new(Space::new(subpages as usize))),
             region,
             commands,
             statistics: Arc::new(Statistics::new(settings.dram_bytes)),
             budget,
-            told,
+            notices,
             figures: Figures::new(settings.json, settings.stats_ms),
             own,
         };
@@ -132,18 +132,18 @@ impl PageBuffer {
         let parts = &pager.parts;
         Ok(PageBuffer {
             region: parts.region.clone(),
-            way: parts.way.clone(),
+            backend: parts.backend.clone(),
             space: parts.space.clone(),
             changes: RwLock::new(()),
             commands: parts.commands.clone(),
             statistics: parts.statistics.clone(),
             described,
             flash: parts.flash.clone(),
-            told: parts.told.clone(),
+            notices: parts.notices.clone(),
             mark,
             lent: Mutex::default(),
             arena: pager.cache.shared().frames.arena().clone(),
-            door: door(pager, notifier),
+            entry: entry(pager, notifier),
         })
     }
 
@@ -155,7 +155,7 @@ impl PageBuffer {
     /// When `/proc` cannot be read.
     pub fn watch_for_the_end(&self, ended: fn(i32)) -> Result<(), Error> {
         let program = Program::new(ended).map_err(cannot("watch the threads of this process"))?;
-        let _ = self.door.program.set(program);
+        let _ = self.entry.program.set(program);
         Ok(())
     }
     /// Which backend was taken, for people.
@@ -163,34 +163,34 @@ impl PageBuffer {
     pub fn describe(&self) -> &str {
         &self.described
     }
-    /// Whether faults are signals, for which [`PageBuffer::judge`] is to be asked, and addresses
-    /// that are passed to the kernel have to be made resident ([`PageBuffer::hold`]).
+    /// Whether faults are signals, for which [`PageBuffer::handle_fault`] is to be asked, and
+    /// addresses that are passed to the kernel have to be made resident ([`PageBuffer::hold`]).
     #[must_use]
     pub fn is_in_line(&self) -> bool {
-        self.door.is_in_line
+        self.entry.is_in_line
     }
     /// The signal of such a fault.
     #[must_use]
     pub fn signal(&self) -> Signal {
-        self.way.signal()
+        self.backend.signal()
     }
-    /// Judges a fault of this thread, all of whose signals are blocked: resolves it, if it is of
+    /// Handles a fault of this thread, all of whose signals are blocked: resolves it, if it is of
     /// the region.
     #[must_use]
-    pub fn judge(&self, fault: &Fault) -> Verdict {
+    pub fn handle_fault(&self, fault: &Fault) -> FaultOutcome {
         match self.region.offset_of(fault.address).map(|offset| (offset >> SUBPAGE_SHIFT) as u32) {
             Some(subpage) if self.mark.is_child() => self.lend(subpage),
-            Some(subpage) => self.door.judge(subpage, fault),
-            None => Verdict::NotMine,
+            Some(subpage) => self.entry.handle_fault(subpage, fault),
+            None => FaultOutcome::NotMine,
         }
     }
     /// In a child that has no page buffer yet.
-    fn lend(&self, subpage: u32) -> Verdict {
+    fn lend(&self, subpage: u32) -> FaultOutcome {
         let mut lent = lock(&self.lent);
-        let Some(lent) = lent.iter_mut().find(|lent| lent.subpage == subpage) else { return Verdict::NotMine };
+        let Some(lent) = lent.iter_mut().find(|lent| lent.subpage == subpage) else { return FaultOutcome::NotMine };
         let (offset, from) = ((subpage as usize) << SUBPAGE_SHIFT, lent.frame.index() << SUBPAGE_SHIFT);
         lent.is_used = self.region.lend(offset, &self.arena, from).is_ok();
-        if lent.is_used { Verdict::Again } else { Verdict::NotMine }
+        if lent.is_used { FaultOutcome::Again } else { FaultOutcome::NotMine }
     }
     /// Makes all pages of a range resident that the program may use, and keeps them so until
     /// [`PageBuffer::let_go`]. Returns the range of what is held: it ends at the first page that
@@ -201,14 +201,14 @@ impl PageBuffer {
         let end = (from - self.region.base() + len).div_ceil(SUBPAGE_BYTES);
         let range = first as u32..end as u32;
         signals::with_all_blocked(|| {
-            let failed = range.clone().find(|subpage| !self.door.hold(*subpage));
+            let failed = range.clone().find(|subpage| !self.entry.hold(*subpage));
             Held(range.start..failed.unwrap_or(range.end))
         })
     }
     /// Ends a hold.
     pub fn let_go(&self, held: Held) {
         if !held.0.is_empty() {
-            signals::with_all_blocked(|| self.door.let_go(held.0));
+            signals::with_all_blocked(|| self.entry.let_go(held.0));
         }
     }
     /// The most pages that one thread should hold at a time.
@@ -323,7 +323,7 @@ impl PageBuffer {
     }
 
     /// Reads the addresses with all signals blocked: a handler of the program that interrupts this
-    /// may fault, and its judge reads them as well.
+    /// may fault, and its fault handler reads them as well.
     fn with_space<T>(&self, f: impl FnOnce(&mut Space) -> T) -> T {
         signals::with_all_blocked(|| f(&mut lock(&self.space)))
     }
@@ -339,11 +339,11 @@ impl PageBuffer {
     }
 
     fn begin(&self, start: usize, pages: usize, access: Access) -> Result<(), i32> {
-        let begun = self.way.begin(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
+        let begun = self.backend.begin(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
         begun.map_err(|error| error.raw_os_error().unwrap_or(NO_MEMORY))
     }
     fn allow(&self, start: usize, pages: usize, access: Access) -> Result<(), i32> {
-        let allowed = self.way.allow(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
+        let allowed = self.backend.allow(&self.region, start << SUBPAGE_SHIFT, pages << SUBPAGE_SHIFT, access);
         allowed.map_err(|error| error.raw_os_error().unwrap_or(NO_MEMORY))
     }
 
@@ -425,9 +425,11 @@ impl PageBuffer {
 }
 
 /// What wakes a handler thread: faults and notifications.
-pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
-    let made = match way {
-        Way::Userfault(userfault) if !way.is_in_line() => Notifier::with_other(std::os::fd::AsFd::as_fd(userfault)),
+pub fn notifier(backend: &FaultBackend) -> Result<Arc<Notifier>, Error> {
+    let made = match backend {
+        FaultBackend::Userfault(userfault) if !backend.is_in_line() => {
+            Notifier::with_other(std::os::fd::AsFd::as_fd(userfault))
+        }
         _ => Notifier::new(),
     };
     made.map(Arc::new).map_err(cannot("make an eventfd"))
@@ -437,13 +439,13 @@ pub fn notifier(way: &Way) -> Result<Arc<Notifier>, Error> {
 /// take no signals, as the handler thread.
 pub fn open_queues(
     flash: &Arc<dyn Flash>,
-    way: &Way,
+    backend: &FaultBackend,
     arena: Arc<Arena>,
     notifier: Arc<Notifier>,
 ) -> Result<(Box<dyn Queue>, Arc<OwnReads>), Error> {
     signals::with_all_blocked(|| {
         let open = |user, depth| flash.open_queue_for(user, arena.clone(), depth, notifier.clone());
-        if !way.is_in_line() {
+        if !backend.is_in_line() {
             return Ok((open(QueueUser::OneThread, DEPTH)?, Arc::default()));
         }
         let count = if flash.traits().serves_callers { OWN_QUEUES } else { 0 };
@@ -455,13 +457,13 @@ pub fn open_queues(
 }
 
 /// Where faults come in.
-fn door(mut pager: Pager, notifier: Arc<Notifier>) -> Arc<Door> {
-    let is_in_line = pager.parts.way.is_in_line();
+fn entry(mut pager: Pager, notifier: Arc<Notifier>) -> Arc<FaultEntry> {
+    let is_in_line = pager.parts.backend.is_in_line();
     let (gates, notifies) = (pager.gates().clone(), is_in_line && pager.cache.notify_each());
     let own = pager.parts.own.clone();
     let (pager, forks, turns) = (Mutex::new(Some(Box::new(pager))), AtomicBool::new(false), Condvar::new());
     let (has_begun, program) = (Gate::new(), OnceLock::new());
-    Arc::new(Door { pager, forks, turns, gates, notifier, is_in_line, notifies, own, has_begun, program })
+    Arc::new(FaultEntry { pager, forks, turns, gates, notifier, is_in_line, notifies, own, has_begun, program })
 }
 
 /// How many frames may have pages, where each of them may take two mappings.

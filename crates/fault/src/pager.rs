@@ -3,7 +3,7 @@
 //!
 //! Each round of the handler thread serves faults, commands, completions, eviction ahead of demand,
 //! and the budget. Then it sleeps until there is a fault, a command or a completion. Threads that
-//! resolve their own faults take it in between (`door`).
+//! resolve their own faults take it in between (`entry`).
 //!
 //! It stops while a thread forks (`fork`).
 
@@ -18,28 +18,28 @@ use fulgurite_cache::{Cache, FrameSources, Miss, Outcome, Step};
 use fulgurite_flash::{Flash, FlashError, ForkedFlash, Queue};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT, SubpageIndex, format_bytes};
 use fulgurite_policy::Waiter;
-use fulgurite_sys::faults::{Fault, Verdict, Waiter as Switched};
+use fulgurite_sys::faults::{Fault, FaultOutcome, Waiter as Switched};
 use fulgurite_sys::userfault::Waiting as Touched;
 use fulgurite_sys::{Clock, Gate, Region, workers};
 
 use crate::Access;
+use crate::backend::FaultBackend;
 use crate::budget::Budget;
 use crate::command::{Command, Commands, Reply, lock};
 use crate::mapped::{Mapped, Mapping, SPARE_MOST};
+use crate::notices::Notices;
 use crate::own_reads::OwnReads;
 use crate::published::Publisher;
 use crate::space::Space;
 use crate::statistics::{Statistics, WaitOf};
-use crate::told::Told;
-use crate::way::Way;
 
 /// Faults that are under way at one time. Later ones stay in the kernel.
 pub const WAITS: usize = 1024;
 /// How often the budget is checked, and requests that are late.
-pub const LOOK_NS: u64 = 20_000_000;
+pub const CHECK_NS: u64 = 20_000_000;
 /// How often it is checked near the cap, and while there was something to do lately, because the
 /// program's other memory grows without notice. Loading a library of Python took 5 MiB in 80 ms.
-const NEAR_LOOK_NS: u64 = 4_000_000;
+const NEAR_CHECK_NS: u64 = 4_000_000;
 /// How long after that.
 const LATELY_NS: u64 = 1_000_000_000;
 /// The longest sleep.
@@ -48,7 +48,7 @@ const SLEEP: Duration = Duration::from_millis(100);
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
 
 /// The shortest time between two checks of the budget because frames are short.
-const SHORT_LOOK_NS: u64 = 1_000_000;
+const SHORT_CHECK_NS: u64 = 1_000_000;
 
 /// Words of the gate of a wait: under way or unused, and the ends.
 pub const IDLE: u32 = 0;
@@ -56,14 +56,14 @@ pub const DONE: u32 = 1;
 pub const FAILED: u32 = 2;
 
 /// What the end of a wait says of its access.
-pub fn verdict_of(word: u32) -> Verdict {
-    if word == DONE { Verdict::Again } else { Verdict::Failed }
+pub fn outcome_of(word: u32) -> FaultOutcome {
+    if word == DONE { FaultOutcome::Again } else { FaultOutcome::Failed }
 }
 
 /// What became of a fault or a hold that a thread began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Begun {
-    Ended(Verdict),
+pub enum FaultStart {
+    Ended(FaultOutcome),
     /// The thread sleeps on the gate of this wait, or its fiber is notified of its end.
     Waits(u32),
     /// All waits are taken.
@@ -84,7 +84,7 @@ enum Waiting {
     Fiber,
 }
 
-/// A fault that is under way.
+/// A fault that is under backend.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     subpage: u32,
@@ -130,7 +130,7 @@ impl Figures {
 
 /// What was said already.
 #[derive(Debug, Default)]
-struct Said {
+struct WarnedOnce {
     out_of_frames: bool,
     outgrown: bool,
     unlocked: bool,
@@ -140,13 +140,13 @@ struct Said {
 pub struct Parts {
     /// The medium of the cache.
     pub flash: Arc<ForkedFlash>,
-    pub way: Arc<Way>,
+    pub backend: Arc<FaultBackend>,
     pub space: Arc<Mutex<Space>>,
     pub region: Arc<Region>,
     pub commands: Arc<Commands>,
     pub statistics: Arc<Statistics>,
     pub budget: Budget,
-    pub told: Arc<Told>,
+    pub notices: Arc<Notices>,
     pub figures: Figures,
     /// Reads that threads do themselves, also of the cache's queue.
     pub own: Arc<OwnReads>,
@@ -159,7 +159,7 @@ pub struct Pager {
     pub clock: Clock,
     /// What other processes may read.
     publisher: Publisher,
-    said: Said,
+    warned: WarnedOnce,
     waits: Box<[Wait]>,
     free: VecDeque<u32>,
     gates: Arc<[Gate]>,
@@ -174,8 +174,8 @@ pub struct Pager {
     outlived: BTreeMap<u32, u32>,
     /// Commands that something under way holds up.
     held_up: Vec<(Command, Arc<Reply>)>,
-    next_look_ns: u64,
-    next_short_look_ns: u64,
+    next_check_ns: u64,
+    next_short_check_ns: u64,
     /// At the last check the program's other memory could hardly grow without frames being given
     /// back.
     is_near: bool,
@@ -195,7 +195,7 @@ impl Pager {
             parts,
             clock: Clock::get(),
             publisher: Publisher::new(),
-            said: Said::default(),
+            warned: WarnedOnce::default(),
             waits: vec![Wait::default(); WAITS].into(),
             free: (0..WAITS as u32).collect(),
             gates: (0..WAITS).map(|_| Gate::new()).collect(),
@@ -205,8 +205,8 @@ impl Pager {
             again: Vec::with_capacity(WAITS),
             outlived: BTreeMap::new(),
             held_up: Vec::new(),
-            next_look_ns: 0,
-            next_short_look_ns: 0,
+            next_check_ns: 0,
+            next_short_check_ns: 0,
             is_near: false,
             last_busy_ns: 0,
             is_near_end: false,
@@ -220,21 +220,21 @@ impl Pager {
     /// # Panics
     /// When a request is in flight.
     pub fn renew(self, parts: Parts, queue: Box<dyn Queue>) -> Pager {
-        let Pager { mut cache, said, .. } = self;
+        let Pager { mut cache, warned, .. } = self;
         // Its ring, or its threads, are the parent's.
         std::mem::forget(cache.replace_queue(queue));
         cache.reset_counts();
         // Other threads of the parent would let them go, which the child does not have.
         cache.forget_pins();
-        cache.users().renew(parts.way.clone());
-        Pager { said, ..Pager::new(cache, parts) }
+        cache.users().renew(parts.backend.clone());
+        Pager { warned, ..Pager::new(cache, parts) }
     }
 
     /// Whether nothing is under way, and what is to leave DRAM has left it. Pinned pages stay: a
     /// thread may hold them for as long as its system call takes.
     pub fn is_quiet(&self) -> bool {
         let is_idle = self.free.len() == WAITS && self.again.is_empty() && self.held_up.is_empty();
-        is_idle && self.cache.in_flight() == 0 && !self.cache.has_told() && !self.cache.could_shrink()
+        is_idle && self.cache.in_flight() == 0 && !self.cache.has_notices() && !self.cache.could_shrink()
     }
     /// The frame of a subpage whose page the program has.
     fn mapped(&mut self, subpage: u32) -> Option<FrameIndex> {
@@ -245,8 +245,8 @@ impl Pager {
         self.mapped(subpage).is_some_and(|frame| self.cache.users().let_write(frame, subpage) == Mapping::Done)
     }
     /// Checks the budget in the next round.
-    pub fn look_soon(&mut self) {
-        self.next_look_ns = 0;
+    pub fn check_budget_soon(&mut self) {
+        self.next_check_ns = 0;
     }
 
     /// One round. Returns whether there was anything to do.
@@ -256,7 +256,7 @@ impl Pager {
         busy |= !self.winds_down && self.read_commands();
         let clock = &self.clock;
         busy |= self.cache.in_flight() > 0 && self.cache.poll(|_| (), || clock.now_ns()) > 0;
-        busy |= self.tell();
+        busy |= self.deliver();
         for slot in std::mem::take(&mut self.again) {
             self.resolve(slot);
         }
@@ -267,8 +267,8 @@ impl Pager {
         if busy {
             self.last_busy_ns = now;
         }
-        if self.is_look_due(now, busy) {
-            self.look(now);
+        if self.is_check_due(now, busy) {
+            self.check_budget(now);
         }
         self.cache.hand_over();
         self.publish();
@@ -278,14 +278,14 @@ impl Pager {
     fn make_room(&mut self, now: u64) {
         if self.cache.wants_room() {
             self.cache.make_room(FrameSources::Wait, now);
-            self.tell();
+            self.deliver();
         }
     }
 
     /// Whether the budget is to be checked: from time to time, and when frames are short.
-    fn is_look_due(&self, now: u64, busy: bool) -> bool {
+    fn is_check_due(&self, now: u64, busy: bool) -> bool {
         let is_short = self.cache.frames_free() == 0 && self.cache.frame_limit() < self.cache.shared().frames_max();
-        now >= self.next_look_ns || is_short && busy && now >= self.next_short_look_ns
+        now >= self.next_check_ns || is_short && busy && now >= self.next_short_check_ns
     }
 
     /// The gates of waits.
@@ -295,11 +295,11 @@ impl Pager {
     /// What a thread does that has begun something, before it gives the pager back. Returns whether
     /// the handler thread has something to do. It also hands over what was begun.
     pub fn tend(&mut self) -> bool {
-        self.tell();
+        self.deliver();
         let now = self.clock.now_ns();
         self.last_busy_ns = now;
         self.make_room(now);
-        self.parts.own.has_left() || self.is_to_be_looked_at() || self.is_look_due(now, true)
+        self.parts.own.has_left() || self.has_to_be_polled() || self.is_check_due(now, true)
     }
     /// Does a turn for a thread that has done a read, which it takes up.
     pub fn take_up(&mut self) -> bool {
@@ -308,13 +308,13 @@ impl Pager {
         self.tend()
     }
     /// Something is to be tried again soon, which the handler thread does.
-    fn is_to_be_looked_at(&self) -> bool {
+    fn has_to_be_polled(&self) -> bool {
         !self.again.is_empty() || !self.held_up.is_empty()
     }
 
     pub fn sleep(&mut self) {
         let time = self.sleep_time();
-        if self.parts.way.is_in_line() {
+        if self.parts.backend.is_in_line() {
             // Not in the queue: it would take what is notified whenever another thread polls it.
             self.parts.commands.sleep(time.min(SHORT_SLEEP));
             return;
@@ -326,20 +326,20 @@ impl Pager {
 
     /// How long the handler thread may sleep.
     pub fn sleep_time(&self) -> Duration {
-        let soon = self.is_to_be_looked_at();
+        let soon = self.has_to_be_polled();
         let looks = self.cache.in_flight() > 0 || self.cache.is_shrinking() || self.cache.frame_waiters() > 0;
         if soon {
             SHORT_SLEEP
         } else if looks || self.is_near || self.is_near_end {
-            Duration::from_nanos(self.look_ns(self.clock.now_ns()))
+            Duration::from_nanos(self.check_interval_ns(self.clock.now_ns()))
         } else {
             SLEEP
         }
     }
     /// How long it is from one check of the budget to the next.
-    fn look_ns(&self, now: u64) -> u64 {
+    fn check_interval_ns(&self, now: u64) -> u64 {
         let was_busy = now.saturating_sub(self.last_busy_ns) < LATELY_NS;
-        if self.is_near && was_busy { NEAR_LOOK_NS } else { LOOK_NS }
+        if self.is_near && was_busy { NEAR_CHECK_NS } else { CHECK_NS }
     }
 
     // ---- faults ----
@@ -349,7 +349,7 @@ impl Pager {
             return false;
         }
         let mut faults = std::mem::take(&mut self.faults);
-        let count = self.parts.way.read(&mut faults);
+        let count = self.parts.backend.read(&mut faults);
         for Touched { address, is_write: writes, is_protected, thread } in faults.drain(..) {
             let Some(offset) = self.parts.region.offset_of(address) else { continue };
             let subpage = (offset >> SUBPAGE_SHIFT) as u32;
@@ -384,29 +384,29 @@ impl Pager {
 
     /// Begins to resolve a fault of the calling thread. With `switches` its fiber waits for it, and
     /// the thread does not.
-    pub fn begin_fault(&mut self, subpage: u32, fault: &Fault, switches: bool) -> Begun {
+    pub fn begin_fault(&mut self, subpage: u32, fault: &Fault, switches: bool) -> FaultStart {
         let may = match self.access_of(subpage) {
             None | Some(Access::None) => false,
             Some(Access::Read) => !fault.is_write,
             Some(Access::ReadWrite) => true,
         };
         if !may {
-            return Begun::Ended(Verdict::NotMine);
+            return FaultStart::Ended(FaultOutcome::NotMine);
         }
         // The first write to it, or it may have come since.
         if self.mapped(subpage).is_some() {
             if fault.is_write {
                 self.let_write(subpage);
             }
-            return Begun::Ended(Verdict::Again);
+            return FaultStart::Ended(FaultOutcome::Again);
         }
         // What may be done there may have changed.
-        if !fault.is_missing && !self.parts.way.takes_mappings() {
-            return Begun::Ended(Verdict::Again);
+        if !fault.is_missing && !self.parts.backend.takes_mappings() {
+            return FaultStart::Ended(FaultOutcome::Again);
         }
         let begun = self.begin_wait(subpage, false, fault.is_write);
         self.parts.statistics.count_fault(match begun {
-            Begun::Waits(_) if switches => WaitOf::Fiber,
+            FaultStart::Waits(_) if switches => WaitOf::Fiber,
             _ if workers::is_here() => WaitOf::Worker,
             _ => WaitOf::Thread,
         });
@@ -420,29 +420,29 @@ impl Pager {
     }
 
     /// Begins to make a page resident for the calling thread, and to pin it.
-    pub fn begin_hold(&mut self, subpage: u32) -> Begun {
+    pub fn begin_hold(&mut self, subpage: u32) -> FaultStart {
         match self.access_of(subpage) {
             // The kernel refuses it by itself.
-            None | Some(Access::None) => Begun::Ended(Verdict::NotMine),
+            None | Some(Access::None) => FaultStart::Ended(FaultOutcome::NotMine),
             // The kernel may write to it, which is no fault that could be resolved.
             Some(_) => self.begin_wait(subpage, true, true),
         }
     }
 
-    fn begin_wait(&mut self, subpage: u32, holds: bool, writes: bool) -> Begun {
-        let Some(slot) = self.take_wait() else { return Begun::Full };
+    fn begin_wait(&mut self, subpage: u32, holds: bool, writes: bool) -> FaultStart {
+        let Some(slot) = self.take_wait() else { return FaultStart::Full };
         let (since_ns, waiting) = (self.clock.now_ns(), Waiting::Caller);
         self.waits[slot as usize] = Wait { subpage, since_ns, turn: false, waiting, holds, writes };
         self.resolve(slot);
-        self.tell();
+        self.deliver();
         match self.gates[slot as usize].get() {
             IDLE => {
                 self.waits[slot as usize].waiting = Waiting::Thread;
-                Begun::Waits(slot)
+                FaultStart::Waits(slot)
             }
             ended => {
                 self.gates[slot as usize].set_quietly(IDLE);
-                Begun::Ended(verdict_of(ended))
+                FaultStart::Ended(outcome_of(ended))
             }
         }
     }
@@ -462,7 +462,7 @@ impl Pager {
             Waiting::Thread => self.gates[slot as usize].set(word),
             Waiting::Fiber => {
                 let waiter = self.switched[slot as usize].take().expect("a fiber waits");
-                waiter.end(verdict_of(word));
+                waiter.end(outcome_of(word));
             }
         }
         self.free.push_back(slot);
@@ -516,7 +516,7 @@ impl Pager {
         let mapping = match self.access_of(subpage) {
             // Unmapped meanwhile: the access fails by itself.
             None | Some(Access::None) => {
-                self.parts.way.wake(&self.parts.region, (subpage as usize) << SUBPAGE_SHIFT);
+                self.parts.backend.wake(&self.parts.region, (subpage as usize) << SUBPAGE_SHIFT);
                 Mapping::Done
             }
             Some(access) => self.cache.users().map(&shared.frames, frame, subpage, access, writes),
@@ -536,7 +536,7 @@ impl Pager {
     /// faults. Each thread that waits for a page would wait for good.
     fn give_up(&self, errno: i32) -> ! {
         let error = std::io::Error::from_raw_os_error(errno);
-        self.parts.told.tell(&format!(
+        self.parts.notices.report(&format!(
             "a filter of system calls (seccomp) denies what handles faults ({error}): the process ends; set it before the \
              program starts, or by the functions of the C library"
         ));
@@ -544,12 +544,12 @@ impl Pager {
     }
 
     /// Tells faults what became of their waits. Returns whether there were any.
-    fn tell(&mut self) -> bool {
+    fn deliver(&mut self) -> bool {
         let mut any = false;
-        while self.cache.has_told() {
+        while self.cache.has_notices() {
             any = true;
             let mut ended = std::mem::take(&mut self.ended);
-            self.cache.take_told(&mut ended);
+            self.cache.take_notices(&mut ended);
             for (Waiter(slot), outcome) in ended.drain(..) {
                 self.end_wait(slot as u32, outcome);
             }
@@ -577,9 +577,9 @@ impl Pager {
             Outcome::Fetched(_) => unreachable!("the page buffer fetches no objects"),
             Outcome::Failed(error) => self.fail(slot, error),
             Outcome::OutOfFrames => {
-                if !std::mem::replace(&mut self.said.out_of_frames, true) {
+                if !std::mem::replace(&mut self.warned.out_of_frames, true) {
                     let frames = self.cache.frame_limit();
-                    self.parts.told.tell(&format!(
+                    self.parts.notices.report(&format!(
                         "no page of {frames} can leave DRAM, as threads wait in system calls that use them; choose more \
                          (--dram)"
                     ));
@@ -593,7 +593,7 @@ impl Pager {
     fn fail(&mut self, slot: u32, error: FlashError) {
         let subpage = self.waits[slot as usize].subpage;
         let address = self.parts.region.base() + ((subpage as usize) << SUBPAGE_SHIFT);
-        self.parts.told.tell(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
+        self.parts.notices.report(&format!("the flash failed ({error}): SIGBUS for accesses to {address:#x}..+4096"));
         self.cache.users().poison(subpage);
         self.end(slot, FAILED);
     }
@@ -613,7 +613,7 @@ impl Pager {
         let result = match &command {
             Command::Drop(range) => {
                 // Waits that have ended have pins of their own until their threads are notified.
-                self.tell();
+                self.deliver();
                 self.outlive(range);
                 self.cache.users().unmap(range).map(|()| {
                     let is_dropped = self.cache.drop_contents(range).count == 0;
@@ -631,7 +631,7 @@ impl Pager {
                 // First: what comes from now on is for what may be done then.
                 lock(&self.parts.space).set_access(first, pages, *access);
                 if self.cache.users().take_back_all(&shared.frames, resident.into_iter()) {
-                    let allowed = self.parts.way.allow(
+                    let allowed = self.parts.backend.allow(
                         &self.parts.region,
                         first << SUBPAGE_SHIFT,
                         pages << SUBPAGE_SHIFT,
@@ -653,7 +653,7 @@ impl Pager {
     /// Takes the pins of a range away: a system call that holds a page finds it gone, as it would
     /// without flash, and nothing says how long it takes.
     fn outlive(&mut self, range: &Range<u32>) {
-        if !self.parts.way.is_in_line() {
+        if !self.parts.backend.is_in_line() {
             return;
         }
         for subpage in range.clone() {
@@ -677,13 +677,13 @@ impl Pager {
 
     // ---- the budget ----
 
-    fn look(&mut self, now: u64) {
-        (self.next_look_ns, self.next_short_look_ns) = (now + self.look_ns(now), now + SHORT_LOOK_NS);
+    fn check_budget(&mut self, now: u64) {
+        (self.next_check_ns, self.next_short_check_ns) = (now + self.check_interval_ns(now), now + SHORT_CHECK_NS);
         self.cache.give_up_late_requests(FrameSources::Wait, now);
-        self.tell();
+        self.deliver();
         if let Some(since) = self.parts.figures.due(now) {
             let before = format!("{:.1} s, process {}: ", since.as_secs_f64(), std::process::id());
-            self.parts.told.tell_figures(&self.parts.statistics.summary(), self.parts.figures.json, &before);
+            self.parts.notices.report_figures(&self.parts.statistics.summary(), self.parts.figures.json, &before);
         }
         self.parts.flash.clear_up(now);
         self.parts.budget.set_cap(self.parts.flash.dram_bytes());
@@ -716,19 +716,19 @@ impl Pager {
         let is_whole =
             self.parts.budget.cap() == self.parts.statistics.summary().cap_bytes && self.parts.flash.seat() == 0;
         if let Some(others) = self.parts.budget.outgrown(used, with_pages).filter(|_| is_whole)
-            && !std::mem::replace(&mut self.said.outgrown, true)
+            && !std::mem::replace(&mut self.warned.outgrown, true)
         {
-            self.parts.told.tell(&format!(
+            self.parts.notices.report(&format!(
                 "the cap of {} is passed: memory that is not of flash takes {} alone; choose more (--dram), or let \
                  smaller mappings go to flash (--threshold)",
                 format_bytes(self.parts.budget.cap()),
                 format_bytes(others)
             ));
         }
-        if self.parts.way.has_unlocked() && !std::mem::replace(&mut self.said.unlocked, true) {
+        if self.parts.backend.has_unlocked() && !std::mem::replace(&mut self.warned.unlocked, true) {
             self.parts
-                .told
-                .tell("the program locked memory of flash, and its locks are ended: such pages have to move");
+                .notices
+                .report("the program locked memory of flash, and its locks are ended: such pages have to move");
         }
     }
 

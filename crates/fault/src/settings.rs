@@ -8,7 +8,7 @@ use fulgurite_backing::{Opened, nameless_file, unused_of_pool};
 use fulgurite_format::SUBPAGE_BYTES;
 
 use crate::error::Error;
-use crate::told::Told;
+use crate::notices::Notices;
 
 /// The environment variable with the settings of a run.
 pub const ENVIRONMENT: &str = "FULGURITE_RUN";
@@ -48,9 +48,9 @@ pub struct Settings {
     /// The cap on all memory of the process.
     pub dram_bytes: u64,
     /// Which backend finds missing pages.
-    pub way: Wanted,
+    pub backend: Wanted,
     /// Where words go.
-    pub told: Arc<Told>,
+    pub notices: Arc<Notices>,
     /// Tell figures as JSON.
     pub json: bool,
     /// Report figures at this interval, in milliseconds; never for 0.
@@ -97,7 +97,7 @@ pub struct RunSettings {
     /// Report figures at this interval, in milliseconds; never for 0.
     pub stats_ms: u64,
     /// Which backend finds missing pages.
-    pub way: Wanted,
+    pub backend: Wanted,
     /// What the program's own `LD_PRELOAD` was.
     pub preload_before: String,
     /// The file of the temporary flash, or of the pool.
@@ -120,7 +120,7 @@ impl RunSettings {
             self.objects_least,
             u8::from(self.json),
             self.stats_ms,
-            self.way.number(),
+            self.backend.number(),
             self.preload_before,
             self.flash.display()
         )
@@ -149,7 +149,7 @@ impl RunSettings {
             objects_least: number(line()?)?,
             json: number(line()?)? != 0,
             stats_ms: number(line()?)?,
-            way: Wanted::of(number(line()?)?).ok_or_else(refused)?,
+            backend: Wanted::of(number(line()?)?).ok_or_else(refused)?,
             preload_before: line()?.to_owned(),
             flash: line()?.into(),
         })
@@ -161,7 +161,7 @@ impl RunSettings {
     ///
     /// # Errors
     /// What the medium says. [`Error::PoolTooSmall`].
-    pub fn open(&self, told: Arc<Told>) -> Result<Settings, Error> {
+    pub fn open(&self, notices: Arc<Notices>) -> Result<Settings, Error> {
         let opened = match self.below {
             Below::NewFile => nameless_file(&self.flash, self.flash_bytes)?,
             Below::PartOfPool | Below::Pool => {
@@ -175,8 +175,8 @@ impl RunSettings {
                 opened
             }
         };
-        let (dram_bytes, way) = (self.dram_bytes, self.way);
-        Ok(Settings { opened, dram_bytes, way, told, json: self.json, stats_ms: self.stats_ms })
+        let (dram_bytes, backend) = (self.dram_bytes, self.backend);
+        Ok(Settings { opened, dram_bytes, backend, notices, json: self.json, stats_ms: self.stats_ms })
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
             objects_least: 128,
             json: false,
             stats_ms: 1500,
-            way: Wanted::InLine,
+            backend: Wanted::InLine,
             preload_before: "/lib/a.so:/lib/b.so".into(),
             flash: "/tmp/a\nb c".into(),
         };

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Error, Fault, PageBuffer, Settings, Verdict, Wanted};
-use fulgurite_sys::faults::{self, JudgeStack};
+use fulgurite_fault::{Access, Error, Fault, FaultOutcome, PageBuffer, Settings, Wanted};
+use fulgurite_sys::faults::{self, HandlerStack};
 use fulgurite_testkit::Random;
 
 const PAGE: usize = 4096;
@@ -21,22 +21,29 @@ const PAGE: usize = 4096;
 /// Page buffers of this process whose faults are signals.
 static BUFFERS: [AtomicPtr<PageBuffer>; 32] = [const { AtomicPtr::new(null_mut()) }; 32];
 
-fn judge(fault: &Fault) -> Verdict {
+fn handle_fault(fault: &Fault) -> FaultOutcome {
     let buffers = BUFFERS.iter().map(|buffer| buffer.load(Ordering::Acquire)).take_while(|buffer| !buffer.is_null());
     // SAFETY: a page buffer is stored once it is whole, and lives as long as the process.
-    let mut verdicts = buffers.map(|buffer| unsafe { &*buffer }.judge(fault));
-    verdicts.find(|verdict| *verdict != Verdict::NotMine).unwrap_or(Verdict::NotMine)
+    let mut outcomes = buffers.map(|buffer| unsafe { &*buffer }.handle_fault(fault));
+    outcomes.find(|outcome| *outcome != FaultOutcome::NotMine).unwrap_or(FaultOutcome::NotMine)
 }
 
 /// A page buffer over flash of `flash_mib` MiB, for frames of about `frames_mib` MiB in addition to
 /// what this process uses.
-fn buffer(way: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageBuffer> {
+fn buffer(backend: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageBuffer> {
     let directory = tempfile::tempdir().unwrap();
     let opened = Medium::new_file(directory.path().join("flash"), flash_mib << 20).open(&Default::default()).unwrap();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
     let dram_bytes = resident * PAGE as u64 + ((frames_mib + 4) << 20);
-    match PageBuffer::start(&Settings { opened, dram_bytes, way, told: Default::default(), json: false, stats_ms: 0 }) {
+    match PageBuffer::start(&Settings {
+        opened,
+        dram_bytes,
+        backend,
+        notices: Default::default(),
+        json: false,
+        stats_ms: 0,
+    }) {
         Ok(buffer) => {
             println!("{}", buffer.describe());
             let buffer = Box::leak(Box::new(buffer));
@@ -45,7 +52,7 @@ fn buffer(way: Wanted, flash_mib: u64, frames_mib: u64) -> Option<&'static PageB
                     place.compare_exchange(null_mut(), &raw mut *buffer, Ordering::AcqRel, Ordering::Relaxed).is_ok()
                 };
                 BUFFERS.iter().find(is_free).expect("there is room for all of these tests");
-                faults::judge_by(buffer.signal(), judge, JudgeStack::Alternate).unwrap();
+                faults::handle_by(buffer.signal(), handle_fault, HandlerStack::Alternate).unwrap();
                 equip();
             }
             Some(buffer)
@@ -60,9 +67,9 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const WAYS: [Wanted; 4] = [Wanted::Any, Wanted::InLine, Wanted::Guards, Wanted::Protection];
+const BACKENDS: [Wanted; 4] = [Wanted::Any, Wanted::InLine, Wanted::Guards, Wanted::Protection];
 
-/// Gives this thread a stack for signals that is large enough for a judge.
+/// Gives this thread a stack for signals that is large enough for a fault handler.
 fn equip() {
     let stack = faults::SignalStack::new(64 << 10).unwrap();
     stack.use_here().unwrap();
@@ -80,8 +87,8 @@ fn read(address: usize) -> u64 {
 #[test]
 fn threads_find_what_they_wrote_in_four_times_the_frames() {
     let _turn = turn();
-    for way in WAYS {
-        if let Some(buffer) = buffer(way, 64, 8) {
+    for backend in BACKENDS {
+        if let Some(buffer) = buffer(backend, 64, 8) {
             threads_find_what_they_wrote_in_four_times_the_frames_in(buffer);
         }
     }
@@ -118,8 +125,8 @@ fn threads_find_what_they_wrote_in_four_times_the_frames_in(buffer: &'static Pag
 #[test]
 fn no_write_is_lost_of_threads_that_share_words_while_pages_leave() {
     let _turn = turn();
-    for way in WAYS {
-        if let Some(buffer) = buffer(way, 64, 4) {
+    for backend in BACKENDS {
+        if let Some(buffer) = buffer(backend, 64, 4) {
             no_write_is_lost_of_threads_that_share_words_while_pages_leave_in(buffer);
         }
     }
@@ -176,8 +183,8 @@ fn no_write_is_lost_of_threads_that_share_words_while_pages_leave_in(buffer: &'s
 #[test]
 fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again() {
     let _turn = turn();
-    for way in WAYS {
-        if let Some(buffer) = buffer(way, 64, 4) {
+    for backend in BACKENDS {
+        if let Some(buffer) = buffer(backend, 64, 4) {
             dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer);
         }
     }
@@ -207,8 +214,8 @@ fn dropped_and_unmapped_memory_reads_as_zero_when_it_is_there_again_in(buffer: &
 #[test]
 fn memory_that_a_thread_holds_is_dropped_and_unmapped_at_once() {
     let _turn = turn();
-    for way in [Wanted::InLine, Wanted::Guards, Wanted::Protection] {
-        if let Some(buffer) = buffer(way, 64, 4) {
+    for backend in [Wanted::InLine, Wanted::Guards, Wanted::Protection] {
+        if let Some(buffer) = buffer(backend, 64, 4) {
             memory_that_a_thread_holds_is_dropped_and_unmapped_at_once_in(buffer);
         }
     }
@@ -259,8 +266,8 @@ fn rustix_errno(kind: std::io::ErrorKind) -> i32 {
 #[test]
 fn what_may_only_be_read_keeps_what_it_holds() {
     let _turn = turn();
-    for way in WAYS {
-        if let Some(buffer) = buffer(way, 32, 4) {
+    for backend in BACKENDS {
+        if let Some(buffer) = buffer(backend, 32, 4) {
             what_may_only_be_read_keeps_what_it_holds_in(buffer);
         }
     }
@@ -289,8 +296,8 @@ fn what_may_only_be_read_keeps_what_it_holds_in(buffer: &'static PageBuffer) {
 #[test]
 fn system_calls_find_missing_pages() {
     let _turn = turn();
-    for way in WAYS {
-        if let Some(buffer) = buffer(way, 32, 4) {
+    for backend in BACKENDS {
+        if let Some(buffer) = buffer(backend, 32, 4) {
             system_calls_find_missing_pages_in(buffer);
         }
     }
@@ -359,8 +366,8 @@ fn a_cap_that_leaves_no_frames_is_refused() {
     let refused = PageBuffer::start(&Settings {
         opened,
         dram_bytes: 1 << 20,
-        way: Wanted::Any,
-        told: Default::default(),
+        backend: Wanted::Any,
+        notices: Default::default(),
         json: false,
         stats_ms: 0,
     });

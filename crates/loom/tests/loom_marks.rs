@@ -84,7 +84,7 @@ impl World {
             fence(Ordering::SeqCst);
         }
         let named = || self.named_by_a_slot(planted);
-        let used = match self.marks.second_look(named) {
+        let used = match self.marks.second_check(named) {
             Some(used) => used,
             None if planted == Planted::NoSecondLook => self.marks.in_use(named),
             None => return false,
@@ -105,7 +105,7 @@ impl World {
     fn evict(&self) {
         assert_eq!(residency::unlink(&self.word, FRAME, OWNER), Some(true));
         fence(Ordering::SeqCst);
-        let (in_use, mark) = self.marks.look(|| self.named_by_a_slot(Planted::Nothing));
+        let (in_use, mark) = self.marks.check(|| self.named_by_a_slot(Planted::Nothing));
         if in_use {
             residency::finish(&self.word, OWNER, State::Resident(FRAME));
             return;

@@ -99,7 +99,7 @@ impl World {
             let pinned = self.marks.pins.load(Ordering::Acquire) > 0;
             (pinned || slot(), self.marks.dirty.load(Ordering::Relaxed))
         } else {
-            self.marks.look(slot)
+            self.marks.check(slot)
         };
         if in_use {
             residency::finish(old, EVICTOR, State::Resident(FRAME));

@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 static BLOCKS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Looks for the next allocator's functions, while the program has one thread.
-pub fn look() {
+pub fn look_up() {
     // SAFETY: a null pointer may be freed and asked for its size. The other blocks are freed here.
     unsafe {
         next_free(null_mut());
@@ -51,11 +51,11 @@ pub fn is_replaced() -> bool {
 
 /// How many threads are looking up a function. The look-up frees the text of an earlier one that
 /// failed.
-static LOOKS: AtomicUsize = AtomicUsize::new(0);
+static LOOK_UPS: AtomicUsize = AtomicUsize::new(0);
 
 /// Forgets the look-ups of threads that a child does not have.
-pub fn forget_looks() {
-    LOOKS.store(0, Ordering::Relaxed);
+pub fn forget_look_ups() {
+    LOOK_UPS.store(0, Ordering::Relaxed);
 }
 
 /// A function of the next allocator, looked for once.
@@ -78,7 +78,7 @@ impl Next {
         if known != 0 {
             return Some(known);
         }
-        LOOKS.fetch_add(1, Ordering::Relaxed);
+        LOOK_UPS.fetch_add(1, Ordering::Relaxed);
         // Some are there for older programs only, under the version that these know.
         let versions = [None, Some(c"GLIBC_2.2.5"), Some(c"GLIBC_2.4")];
         let found = versions.into_iter().find_map(|version| {
@@ -91,7 +91,7 @@ impl Next {
             };
             (!found.is_null()).then_some(found as usize)
         });
-        LOOKS.fetch_sub(1, Ordering::Relaxed);
+        LOOK_UPS.fetch_sub(1, Ordering::Relaxed);
         self.address.store(found.unwrap_or(0), Ordering::Relaxed);
         found
     }
@@ -182,7 +182,7 @@ fn bytes_of(block: *mut c_void) -> usize {
 
 fn end_of(block: *mut c_void) -> ! {
     if let Some(run) = run_of_any() {
-        run.told.tell(&format!("{block:p} is freed or resized, and is no block, or no more"));
+        run.notices.report(&format!("{block:p} is freed or resized, and is no block, or no more"));
     }
     std::process::abort()
 }
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
         give_back(block);
     } else if objects::is_one(block) {
         give_object_back(block);
-    } else if early::bytes_of(block).is_none() && LOOKS.load(Ordering::Relaxed) == 0 {
+    } else if early::bytes_of(block).is_none() && LOOK_UPS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the caller's contract.
         unsafe { next_free(block) };
     }

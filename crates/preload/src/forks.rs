@@ -189,7 +189,7 @@ extern "C" fn in_child() {
     run::mark_child();
     threads::forget_marks();
     objects::mark_child();
-    allocator::forget_looks();
+    allocator::forget_look_ups();
     if let Some((run, forking)) = release() {
         // The program's allocator may still hold its own locks.
         early::with(|| {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use fulgurite_alloc::{FreeError, OBJECT_BYTES_MAX, ObjectAllocator, ObjectSettings, ObjectSummary, StartError};
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Settings, Told};
+use fulgurite_fault::{Notices, Settings};
 use fulgurite_flash::PartOfFlash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
@@ -81,12 +81,12 @@ pub fn mark_child() {
 }
 
 /// Tells what they have done, if there are any in this process: for people, or as a line of JSON.
-pub fn tell(told: &Told, json: bool) {
+pub fn report(notices: &Notices, json: bool) {
     let Some(objects) = objects().filter(|_| !IS_CHILD.load(Ordering::Relaxed)) else { return };
     let summary = objects.allocator.summary();
     match json {
-        true => told.tell_line(&to_json(&summary)),
-        false => told.tell(&shown(&summary)),
+        true => notices.report_line(&to_json(&summary)),
+        false => notices.report(&shown(&summary)),
     }
 }
 

@@ -129,18 +129,18 @@ pub unsafe extern "C" fn execvp(name: Text, words: *const Text) -> c_int {
 
 /// The words of a call that gives them one by one, as x86-64 passes them: the first behind the path
 /// in registers, which [`listed`] has stored, and all others on the stack.
-struct Given {
+struct ListedWords {
     in_registers: *const Text,
     on_stack: *const Text,
 }
 
-impl Given {
+impl ListedWords {
     const IN_REGISTERS: usize = 5;
 
     /// # Safety
     /// Word `at` is one of the words that were given, the null behind them, or what comes after it.
     unsafe fn get(&self, at: usize) -> Text {
-        let place = match at.checked_sub(Given::IN_REGISTERS) {
+        let place = match at.checked_sub(ListedWords::IN_REGISTERS) {
             None => self.in_registers.wrapping_add(at),
             Some(at) => self.on_stack.wrapping_add(at),
         };
@@ -197,7 +197,7 @@ macro_rules! listed {
         unsafe extern "C" fn $to($path: Text, in_registers: *const Text, on_stack: *const Text) -> c_int {
             // SAFETY: the caller's contract. What is behind the words is only used where it is an
             // environment.
-            unsafe { Given { in_registers, on_stack }.with(|$words, $behind| { let _ = $behind; $call }) }
+            unsafe { ListedWords { in_registers, on_stack }.with(|$words, $behind| { let _ = $behind; $call }) }
         }
     )*};
 }

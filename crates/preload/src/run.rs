@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use fulgurite_fault::{Access, Error, PageBuffer, Told};
+use fulgurite_fault::{Access, Error, Notices, PageBuffer};
 use fulgurite_format::format_bytes;
 
 use crate::{objects, sandbox};
@@ -23,7 +23,7 @@ pub struct Run {
     /// This is the process that was started, not a child of it.
     pub is_first: bool,
     /// The standard error output that the program was started with: it may close its own.
-    pub told: Arc<Told>,
+    pub notices: Arc<Notices>,
 }
 
 /// Where the run is, which is never dropped.
@@ -58,27 +58,27 @@ pub fn set(run: Run) {
 /// Goes on in a child, which has been given a buffer or not.
 pub fn go_on(before: &'static Run, buffer: Result<PageBuffer, Error>) {
     match buffer {
-        Ok(buffer) => set(Run { buffer, is_first: false, told: before.told.clone(), ..*before }),
-        Err(error) => before.told.tell(&format!("process {}: {error}", std::process::id())),
+        Ok(buffer) => set(Run { buffer, is_first: false, notices: before.notices.clone(), ..*before }),
+        Err(error) => before.notices.report(&format!("process {}: {error}", std::process::id())),
     }
 }
 
 impl Run {
-    fn tell_once(&self, told: &AtomicBool, text: &str) {
-        if !told.swap(true, Ordering::Relaxed) && !sandbox::is_silent() {
-            self.told.tell(text);
+    fn report_once(&self, has_reported: &AtomicBool, text: &str) {
+        if !has_reported.swap(true, Ordering::Relaxed) && !sandbox::is_silent() {
+            self.notices.report(text);
         }
     }
     /// Logs the figures of this process.
-    pub fn tell_figures(&self) {
-        self.told.tell_figures(&self.buffer.summary(), self.json, "");
-        objects::tell(&self.told, self.json);
+    pub fn report_figures(&self) {
+        self.notices.report_figures(&self.buffer.summary(), self.json, "");
+        objects::report(&self.notices, self.json);
     }
     /// Says that a filter of system calls is refused, once.
     pub fn no_filter(&self, what: &str) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             &format!(
                 "in in-line mode, threads resolve their own faults by system calls: {what} fails with EINVAL; \
                  compatible mode (--mode compatible) takes it, and needs the right to userfaultfd"
@@ -87,18 +87,18 @@ impl Run {
     }
     /// Says that a filter of system calls for all threads is refused, once.
     pub fn no_filter_for_all(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a filter of system calls (seccomp) denies what handles faults, and is refused for all threads (TSYNC); \
              set it before the program starts other threads, or for each thread without TSYNC",
         );
     }
     /// Says that a limit on the size of files is refused, once.
     pub fn no_limit(&self, needed: u64) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             &format!(
                 "a limit on the size of files (RLIMIT_FSIZE) would hold for the flash, too: less than {} is refused with \
                  EPERM",
@@ -108,70 +108,70 @@ impl Run {
     }
     /// Says that a userfaultfd of the program's is refused, once.
     pub fn no_userfaultfd(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a userfaultfd of the program cannot watch memory of flash, whose faults are handled already: \
              UFFDIO_REGISTER fails with EBUSY; raise the size from which mappings go there (--threshold)",
         );
     }
     /// Says that a filter of system calls ends what maps memory, once.
     pub fn no_more_memory(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a filter of system calls (seccomp) denies what maps and frees memory of flash: a thread under it that does \
              so ends as the filter says; allow futex, write, rt_sigprocmask, mmap, mprotect and madvise",
         );
     }
     /// Tells that a fork fails, once.
     pub fn cannot_fork(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a child could change all that is mapped, and the flash has no room for that: fork fails with ENOMEM; \
                  choose more (--flash-size)",
         );
     }
     /// Tells that a fork fails because of objects, once.
     pub fn no_child_of_objects(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a child would not have the blocks that are objects: fork fails with ENOMEM; run it without --objects",
         );
     }
     /// Tells that there is no room for an object, once.
     pub fn no_objects(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "there is no room for another object, and malloc fails with ENOMEM; choose more (--flash-size, --dram)",
         );
     }
     /// Tells that a robust mutex is refused, once.
     pub fn no_robust(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a robust mutex cannot be in memory of flash, and pthread_mutex_init fails with ENOTSUP; raise the \
                  size from which mappings go there (--threshold)",
         );
     }
     /// Tells that requests of AIO and io_uring are refused, once.
     pub fn no_requests(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "in in-line mode, a page could leave during a request of AIO or io_uring: what sets these up fails with \
                  ENOSYS; compatible mode (--mode compatible) has them, and needs the right to userfaultfd",
         );
     }
     /// Tells that a word of a thread is refused, once.
     pub fn no_word(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "a word that the kernel writes when a thread begins or ends cannot be in memory of flash, and the call \
                  fails with ENOTSUP; raise the size from which mappings go there (--threshold)",
         );
@@ -193,11 +193,11 @@ impl Run {
     /// Whether this library can keep what it has to know of another mapping or block. Where it
     /// cannot, that is reported, once.
     pub fn ensure_own_memory(&self) -> bool {
-        static TOLD: AtomicBool = AtomicBool::new(false);
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
         let has = crate::MEMORY.ensure_room();
         if !has {
-            self.tell_once(
-                &TOLD,
+            self.report_once(
+                &HAS_REPORTED,
                 "the kernel maps no memory for what is to be known of another mapping or block, which fails with \
                  ENOMEM; raise the limit (ulimit -v, sysctl vm.max_map_count)",
             );
@@ -206,9 +206,9 @@ impl Run {
     }
     /// Tells that flash is full, once.
     pub fn warn_of_full(&self) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        self.tell_once(
-            &TOLD,
+        static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+        self.report_once(
+            &HAS_REPORTED,
             "the flash has no room for another mapping, which fails with ENOMEM; choose more (--flash-size)",
         );
     }

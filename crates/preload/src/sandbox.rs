@@ -177,8 +177,8 @@ fn strict(run: &Run) -> Option<c_int> {
 
 fn be_silent(run: &Run) {
     if !IS_SILENT.swap(true, Ordering::Relaxed) && run.is_first {
-        run.told.tell("a filter of system calls lets no figures be logged at the end; so far:");
-        run.tell_figures();
+        run.notices.report("a filter of system calls lets no figures be logged at the end; so far:");
+        run.report_figures();
     }
 }
 

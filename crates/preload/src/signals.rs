@@ -10,8 +10,8 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fulgurite_fault::{Fault, Signal, Verdict};
-use fulgurite_sys::faults::{self, JudgeStack, SignalStack};
+use fulgurite_fault::{Fault, FaultOutcome, Signal};
+use fulgurite_sys::faults::{self, HandlerStack, SignalStack};
 use libc::{sigaction as Action, sigset_t, stack_t, timespec};
 
 use crate::allocator::next;
@@ -25,14 +25,14 @@ const STACK: usize = 64 << 10;
 
 /// Resolves faults of memory of flash from now on.
 pub fn begin(signal: Signal) -> std::io::Result<()> {
-    faults::judge_by(signal, judge, JudgeStack::Alternate)?;
+    faults::handle_by(signal, handle_fault, HandlerStack::Alternate)?;
     equip();
     Ok(())
 }
 
-fn judge(fault: &Fault) -> Verdict {
+fn handle_fault(fault: &Fault) -> FaultOutcome {
     // The page buffer recognizes a child that has no run yet.
-    run_of_any().map_or(Verdict::NotMine, |run| run.buffer.judge(fault))
+    run_of_any().map_or(FaultOutcome::NotMine, |run| run.buffer.handle_fault(fault))
 }
 
 // ---- stacks ----
@@ -120,15 +120,15 @@ unsafe extern "C" {
     fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
-struct Begun {
+struct ThreadStart {
     body: Body,
     argument: *mut c_void,
 }
 
 /// A thread of the program begins. Its cancellation unwinds through here.
-unsafe extern "C-unwind" fn begin_thread(begun: *mut c_void) -> *mut c_void {
+unsafe extern "C-unwind" fn begin_thread(start: *mut c_void) -> *mut c_void {
     // SAFETY: it was a box in `pthread_create`.
-    let Begun { body, argument } = *unsafe { Box::from_raw(begun.cast::<Begun>()) };
+    let ThreadStart { body, argument } = *unsafe { Box::from_raw(start.cast::<ThreadStart>()) };
     equip();
     // SAFETY: what the program asked for.
     unsafe { body(argument) }
@@ -177,15 +177,15 @@ unsafe fn create(
     }
     // The C library blocks all signals while it reads these, so they have to be resident then.
     let mut copied = 0;
-    let begun = Box::into_raw(Box::new(Begun { body, argument }));
+    let start = Box::into_raw(Box::new(ThreadStart { body, argument }));
     // SAFETY: the caller's contract. The new thread takes the box.
-    let result = unsafe { next_create(&raw mut copied, attributes, begin_thread, begun.cast()) };
+    let result = unsafe { next_create(&raw mut copied, attributes, begin_thread, start.cast()) };
     if result == 0 {
         // SAFETY: the caller gives a place for it.
         unsafe { thread.write(copied) };
     } else {
         // SAFETY: no thread has it.
-        drop(unsafe { Box::from_raw(begun) });
+        drop(unsafe { Box::from_raw(start) });
     }
     result
 }

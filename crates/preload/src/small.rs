@@ -259,7 +259,7 @@ static CALLERS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
 /// Finds out where the code of the dynamic linker and the C library is, while the program has one
 /// thread.
-pub fn look_for_callers() {
+pub fn find_callers() {
     extern "C" fn add(info: *mut libc::dl_phdr_info, _size: libc::size_t, to: *mut c_void) -> c_int {
         // SAFETY: the C library passes a whole description, and on what it was given.
         let (info, to) = unsafe { (&*info, &mut *to.cast::<Vec<Range<usize>>>()) };

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use fulgurite_fault::{ENVIRONMENT, Error, PageBuffer, RunSettings, Told};
+use fulgurite_fault::{ENVIRONMENT, Error, Notices, PageBuffer, RunSettings};
 use fulgurite_sys::DirectFile;
 
 use crate::run::{Run, run, set};
@@ -31,7 +31,7 @@ static CONSTRUCTOR: extern "C" fn() = {
 static DESTRUCTOR: extern "C" fn() = {
     extern "C" fn destructor() {
         if let Some(run) = run().filter(|run| run.is_first && !sandbox::is_silent()) {
-            run.tell_figures();
+            run.report_figures();
         }
     }
     destructor
@@ -53,39 +53,39 @@ fn start(text: &str) -> Result<(), Box<dyn std::error::Error>> {
     crate::MEMORY.reserve();
     // The environment stays: a script may yet become the program that is meant (`exec`).
     forks::register();
-    small::look_for_callers();
-    let (buffer, objects, told) = descriptors::with_high_numbers(|| -> Result<_, Box<dyn std::error::Error>> {
+    small::find_callers();
+    let (buffer, objects, notices) = descriptors::with_high_numbers(|| -> Result<_, Box<dyn std::error::Error>> {
         let output = std::io::stderr().as_fd().try_clone_to_owned().ok();
-        let told = Arc::new(Told::to(output.map(Into::into)));
-        let mut opened = settings.open(told.clone())?;
+        let notices = Arc::new(Notices::to(output.map(Into::into)));
+        let mut opened = settings.open(notices.clone())?;
         let least = settings.objects_least as usize;
         let objects = (least > 0).then(|| objects::begin(&mut opened, least)).transpose()?;
         let buffer = PageBuffer::start(&opened)?;
         last_thread::watch(&buffer)?;
-        Ok((buffer, objects, told))
+        Ok((buffer, objects, notices))
     })?;
     let (largest, limit) = (descriptors::largest_file(), DirectFile::limit_bytes());
     if let Some(limit) = limit.filter(|limit| *limit < largest) {
         return Err(Error::FileLimit { largest, limit }.into());
     }
-    allocator::look();
+    allocator::look_up();
     let has_malloc = !allocator::is_replaced();
     let has_small = has_malloc && settings.small && small::begin(&buffer);
     let threshold = settings.threshold_bytes.max(1) as usize;
-    let run = Run { buffer, threshold, has_malloc, has_small, json: settings.json, is_first: true, told };
+    let run = Run { buffer, threshold, has_malloc, has_small, json: settings.json, is_first: true, notices };
     if settings.explains {
-        run.told.tell(run.buffer.describe());
-        run.told.tell(match has_malloc {
+        run.notices.report(run.buffer.describe());
+        run.notices.report(match has_malloc {
             true if has_small => "blocks of malloc and large mappings go to flash",
             true => "large blocks of malloc and large mappings go to flash",
             false => "the program has an allocator of its own, whose large mappings go to flash",
         });
         if let Some(described) = objects {
-            run.told.tell(&described);
+            run.notices.report(&described);
         }
     }
     if rustix::process::getrlimit(rustix::process::Resource::Core).current != Some(0) {
-        run.told.tell(
+        run.notices.report(
             "core files are enabled (ulimit -c), and will have no memory of flash, where a debugger shows zeros; attach it \
              to the running program instead",
         );

@@ -399,7 +399,7 @@ impl Context {
         if self.cache.backing().is_none_or(|backing| backing.may(subpage, true)) {
             self.with_fibers(|fibers| {
                 fibers.cache.begin_blank(subpage, fibers.shared.clock.now_ns());
-                fibers.tell();
+                fibers.deliver();
             });
         }
     }

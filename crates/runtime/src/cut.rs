@@ -57,7 +57,7 @@ impl Worker {
                 let shared = self.shared.clone();
                 let now = shared.clock.now_ns();
                 self.fibers.cache.write_pinned(&pinned, now, &mut |cache| wait_for_medium(&shared, cache));
-                self.fibers.tell();
+                self.fibers.deliver();
                 (report.order, report.sealed, report.copied) = (order, sealed, pinned.len() as u64);
                 halt.meeting.meet_serving(|| self.fibers.poll());
             }
@@ -95,7 +95,7 @@ impl Worker {
     fn let_everything_end(&mut self) -> Result<(), FlashError> {
         let shared = self.shared.clone();
         let ended = self.fibers.cache.let_everything_end(&mut |cache| wait_for_medium(&shared, cache));
-        self.fibers.tell();
+        self.fibers.deliver();
         ended
     }
 

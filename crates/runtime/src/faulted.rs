@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use fulgurite_sys::faults::{Verdict, Waiter};
+use fulgurite_sys::faults::{FaultOutcome, Waiter};
 
 use crate::mailbox::Mailbox;
 
@@ -28,15 +28,15 @@ impl Faulted {
         self.ticket.store(ticket, Ordering::Relaxed);
     }
     /// What the fault that has ended says of its access.
-    pub(crate) fn verdict(&self) -> Verdict {
-        if self.failed.load(Ordering::Relaxed) { Verdict::Failed } else { Verdict::Again }
+    pub(crate) fn outcome(&self) -> FaultOutcome {
+        if self.failed.load(Ordering::Relaxed) { FaultOutcome::Failed } else { FaultOutcome::Again }
     }
 }
 
 impl Waiter for Faulted {
-    fn end(&self, verdict: Verdict) {
+    fn end(&self, outcome: FaultOutcome) {
         // Before the mail, which the fiber's worker takes.
-        self.failed.store(verdict == Verdict::Failed, Ordering::Relaxed);
+        self.failed.store(outcome == FaultOutcome::Failed, Ordering::Relaxed);
         self.mailboxes[self.worker as usize].fault_ended(self.fiber, self.ticket.load(Ordering::Relaxed));
     }
 }

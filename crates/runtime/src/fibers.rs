@@ -28,7 +28,7 @@ pub(crate) struct Fibers {
     pub shared: Arc<Shared>,
     pub cache: Cache<Guarded>,
     /// For what the cache tells: exchanged for its own list.
-    pub told: Vec<(Waiter, Outcome)>,
+    pub notices: Vec<(Waiter, Outcome)>,
     pub scheduler: Scheduler,
     pub states: Box<[Rc<FiberState>]>,
     /// Times at which waits end: nanoseconds, fiber, ticket.
@@ -76,7 +76,7 @@ impl Fibers {
     /// It has copied them.
     pub(crate) fn end_fetch(&mut self, frame: FrameIndex) {
         self.cache.end_fetch(frame);
-        self.tell();
+        self.deliver();
     }
 
     /// Takes the completions that are there; returns how many.
@@ -90,25 +90,25 @@ impl Fibers {
         };
         let count = cache.poll(expect, || self.shared.clock.now_ns());
         if count > 0 {
-            self.tell();
+            self.deliver();
         }
         count
     }
 
     /// Tells those whose waits have ended, of this worker or another.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn deliver(&mut self) {
         if self.cache.take_cut_written()
             && let Some(thread) = &*self.shared.cut_waits.lock()
         {
             thread.unpark();
         }
-        if !self.cache.has_told() {
+        if !self.cache.has_notices() {
             return;
         }
         let now = self.shared.clock.now_ns();
-        let mut told = std::mem::take(&mut self.told);
-        self.cache.take_told(&mut told);
-        for (waiter, outcome) in told.drain(..) {
+        let mut notices = std::mem::take(&mut self.notices);
+        self.cache.take_notices(&mut notices);
+        for (waiter, outcome) in notices.drain(..) {
             let (worker, fiber) = unpack(waiter);
             let wake = match outcome {
                 Outcome::Again => Wake::Retry,
@@ -127,7 +127,7 @@ impl Fibers {
                 self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
             }
         }
-        self.told = told;
+        self.notices = notices;
     }
 
     /// What may yet free a frame for waiters.
@@ -221,7 +221,7 @@ impl Fibers {
     }
 
     /// What has been counted, by the cache as well.
-    pub(crate) fn told_statistics(&self) -> WorkerStatistics {
+    pub(crate) fn reported_statistics(&self) -> WorkerStatistics {
         let mut statistics = self.statistics.clone();
         statistics.counts.add_cache(&self.cache.counts());
         statistics.counts.frames = u64::from(self.cache.frame_limit());

@@ -146,7 +146,7 @@ impl Worker {
             id,
             shared: shared.clone(),
             cache,
-            told: Vec::with_capacity(with_own * config.workers),
+            notices: Vec::with_capacity(with_own * config.workers),
             scheduler: Scheduler::new(config.scheduling, pending, with_own),
             states: states.collect(),
             timers: BinaryHeap::new(),
@@ -331,7 +331,7 @@ impl Worker {
         }
         if self.fibers.cache.wants_room() {
             self.fibers.cache.make_room(self.fibers.others(), self.shared.clock.now_ns());
-            self.fibers.tell();
+            self.fibers.deliver();
         }
         self.points = self.points.wrapping_add(1);
         if self.fibers.cache.unflushed() >= self.shared.config.submit_batch {
@@ -367,7 +367,7 @@ impl Worker {
         }
         self.next_check_ns = now_ns + CHECK_NS;
         self.fibers.cache.give_up_late_requests(self.fibers.others(), now_ns);
-        self.fibers.tell();
+        self.fibers.deliver();
         let patience_ns = nanos(self.shared.config.device_timeout);
         if self.fibers.stopping() && now_ns.saturating_sub(self.fibers.stopping_ns) > patience_ns {
             self.fibers.wake_all(WaitsFor::Latch, now_ns);
@@ -399,7 +399,7 @@ impl Worker {
             match message {
                 Message::Join { subpage, waiter } => {
                     self.fibers.cache.join_from_outside(subpage, waiter);
-                    self.fibers.tell();
+                    self.fibers.deliver();
                 }
                 Message::Wake { fiber, ticket: 0, wake } => self.fibers.wake_local(fiber, wake, shared.clock.now_ns()),
                 Message::Wake { fiber, ticket, wake } => self.fibers.wake_ticket(fiber, ticket, wake),
@@ -411,7 +411,7 @@ impl Worker {
                     self.next_share_ns = 0;
                 }
                 Message::Statistics { reset, reply } => {
-                    let statistics = self.fibers.told_statistics();
+                    let statistics = self.fibers.reported_statistics();
                     // A fiber that stopped waiting does not get it, so that it is not lost.
                     if reply.send(statistics).is_ok() && reset {
                         self.fibers.statistics = WorkerStatistics::new();
@@ -462,7 +462,7 @@ impl Worker {
         let shared = self.shared.clone();
         let now = shared.clock.now_ns();
         let result = self.fibers.cache.write_back_all(now, &mut |cache| wait_for_medium(&shared, cache));
-        self.fibers.tell();
+        self.fibers.deliver();
         result
     }
 

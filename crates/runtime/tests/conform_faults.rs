@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use fulgurite_alloc::{Mode, ObjectAllocator, ObjectSettings, SwitchOnFault, reach};
 use fulgurite_backing::{Medium, Opened};
-use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Summary, Verdict, Wanted};
+use fulgurite_fault::{Access, Fault, FaultOutcome, PageBuffer, Settings, Summary, Wanted};
 use fulgurite_flash::{Fault as Misbehaves, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::Address;
 use fulgurite_runtime::{AccessError, Context, JobError, Runtime};
-use fulgurite_sys::faults::{JudgeStack, judge_by};
+use fulgurite_sys::faults::{HandlerStack, handle_by};
 use fulgurite_testkit::{Random, again, share};
 
 const PAGE: usize = 4096;
@@ -38,12 +38,12 @@ struct Memory {
     base: usize,
 }
 
-fn judge(fault: &Fault) -> Verdict {
-    BUFFER.get().map_or(Verdict::NotMine, |buffer| buffer.judge(fault))
+fn handle_fault(fault: &Fault) -> FaultOutcome {
+    BUFFER.get().map_or(FaultOutcome::NotMine, |buffer| buffer.handle_fault(fault))
 }
 
 impl Memory {
-    fn new(way: Wanted) -> Memory {
+    fn new(backend: Wanted) -> Memory {
         let flash = Arc::new(FaultyFlash::new(MemoryFlash::new(PAGES as u32 + 64).unwrap(), FaultPlan::default()));
         // The medium is memory of this process, too: all of it, from the start.
         let medium = flash.inner().storage();
@@ -52,11 +52,11 @@ impl Memory {
         let resident: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
         let dram_bytes = resident * PAGE as u64 + (14 << 20);
         let opened = Opened::flat(flash.clone());
-        let told = Arc::default();
-        let settings = Settings { opened, dram_bytes, way, told, json: false, stats_ms: 0 };
+        let notices = Arc::default();
+        let settings = Settings { opened, dram_bytes, backend, notices, json: false, stats_ms: 0 };
         let buffer = PageBuffer::start(&settings).unwrap();
         let buffer = BUFFER.get_or_init(|| buffer);
-        judge_by(buffer.signal(), judge, JudgeStack::Own).unwrap();
+        handle_by(buffer.signal(), handle_fault, HandlerStack::Own).unwrap();
         let base = buffer.map(PAGES * PAGE, None, Access::ReadWrite).unwrap();
         for page in 0..PAGES {
             // SAFETY: the word is in what was just mapped.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fulgurite_flash::{
-    Backing, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, MemoryFlash, Op, Place, When, Written,
+    Backing, Fault, FaultPlan, FaultyFlash, Flash, FlashAddress, FlashError, Layer, MemoryFlash, Op, When, Written,
 };
 use fulgurite_format::{PageBuffer, PoolId, Status, crc32c, zero_page};
 use fulgurite_store::{
@@ -45,7 +45,8 @@ fn write(pool: &Pool, subpages: std::ops::Range<u32>, number: u32) -> Result<Vec
     let pages = places.iter().map(|place| (*place, page(number))).collect();
     Driver::new(&**pool.medium(), 4).unwrap().write_all(pages).unwrap();
     let checksum = crc32c(&page(number)[..]);
-    let written = |(subpage, place): (&u32, &u32)| Written { subpage: *subpage, place: Place::whole(*place, checksum) };
+    let written =
+        |(subpage, place): (&u32, &u32)| Written { subpage: *subpage, place: FlashAddress::whole(*place, checksum) };
     Layer::written(pool, &mut subpages.iter().zip(&places).map(written).collect())?;
     Ok(places)
 }
@@ -136,7 +137,7 @@ fn places_that_there_are_not_are_not_asked_for_again() {
     Layer::place(&pool, &[31], &mut places).unwrap();
     assert!(places.len() == 21 && !Layer::may_place(&pool));
     let checksum = crc32c(&page(0)[..]);
-    let mut written = vec![Written { subpage: 1, place: Place::whole(places[1], checksum) }];
+    let mut written = vec![Written { subpage: 1, place: FlashAddress::whole(places[1], checksum) }];
     Layer::written(&pool, &mut written).unwrap();
     assert!(Layer::may_place(&pool) && pool.uncommitted() == 1);
 }
@@ -157,7 +158,7 @@ fn claims_end_with_the_places_that_are_given() {
     // What failed has none; what was written counts as that.
     assert!(Layer::not_written(&pool, places[5], FlashError::Io(5)));
     assert_eq!(differ(&pool), Some(8));
-    let written = Written { subpage: 2, place: Place::whole(places[6], 1) };
+    let written = Written { subpage: 2, place: FlashAddress::whole(places[6], 1) };
     Layer::written(&pool, &mut vec![written]).unwrap();
     assert_eq!((differ(&pool), pool.uncommitted()), (Some(9), 1));
     // One that a sync makes is granted in any case.
@@ -322,12 +323,15 @@ fn a_view_of_a_token_takes_nothing() {
     assert_eq!((view.token(), Layer::subpages(&view), Layer::backing(&view).is_some()), (token, 160, true));
     let checksum = crc32c(&page(1)[..]);
     let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage).place());
-    assert_eq!(located, [None, Some(Place::whole(places[0], checksum)), Some(Place::whole(places[1], checksum))]);
+    assert_eq!(
+        located,
+        [None, Some(FlashAddress::whole(places[0], checksum)), Some(FlashAddress::whole(places[1], checksum))]
+    );
     assert_eq!(Layer::locate(&*pool, 3).place().map(|place| place.flash_page), Some(now[0]));
     let backing = view.backing().unwrap();
     assert!(backing.may(3, false) && !backing.may(3, true) && !view.work());
     let denied = Err(FlashError::Io(30));
-    let written = Written { subpage: 3, place: Place::whole(places[0], checksum) };
+    let written = Written { subpage: 3, place: FlashAddress::whole(places[0], checksum) };
     assert_eq!(
         (Layer::place(&view, &[3], &mut Vec::new()), Layer::written(&view, &mut vec![written])),
         (denied, denied)

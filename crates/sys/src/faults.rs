@@ -1,18 +1,18 @@
-//! Accesses that the kernel ends with a signal, and judges of them that come before the program's
-//! own handler. They are asked in turn: each knows memory of its own.
+//! Accesses that the kernel ends with a signal, and the fault handlers that come before the
+//! program's own handler. They are asked in turn: each knows memory of its own.
 //!
 //! ```text
 //!   access --> SIGSEGV, SIGBUS --> hook: goes on elsewhere -> there
 //!                                   |
-//!                                  judge: try again --------> back to the access
+//!                                 handler: try again --------> back to the access
 //!                                         cannot be had ----> SIGBUS (BUS_MCEERR_AR)
-//!                                         not mine ---------> the next judge, and at last the
+//!                                         not mine ---------> the next handler, and at last the
 //!                                                             program's action
 //! ```
 //!
-//! A judge runs on the thread that accessed, with all signals blocked. So it must neither allocate
-//! from the program nor wait for a lock that the interrupted code may hold. On a fiber whose faults
-//! switch it need not wait for the page (`switch`).
+//! A fault handler runs on the thread that accessed, with all signals blocked. So it must neither
+//! allocate from the program nor wait for a lock that the interrupted code may hold. On a fiber
+//! whose faults switch it need not wait for the page (`switch`).
 //!
 //! The program's own actions for these signals are kept here ([`exchange_action`]) and called with
 //! the mask that they ask for. The kernel is asked directly: a library that stands in for the C
@@ -47,7 +47,7 @@ pub struct Fault {
 
 /// What is to become of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum FaultOutcome {
     /// It is tried again.
     Again,
     /// Its contents cannot be had: `SIGBUS` with `BUS_MCEERR_AR`, as for memory that broke.
@@ -78,33 +78,33 @@ impl Signal {
     }
 }
 
-/// A judge of accesses.
-pub type Judge = fn(&Fault) -> Verdict;
+/// Decides what becomes of accesses.
+pub type FaultHandler = fn(&Fault) -> FaultOutcome;
 
-/// What is asked before all judges: given the address of an access and the registers, it may have
-/// the thread go on elsewhere. True then.
+/// What is asked before all fault handlers: given the address of an access and the registers, it
+/// may have the thread go on elsewhere. True then.
 pub type Hook = fn(usize, &mut libc::ucontext_t) -> bool;
 
-/// The stack that the judges of a signal run on.
+/// The stack that the fault handlers of a signal run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JudgeStack {
-    /// The thread's own, unless another judge of the signal wants the alternate one. Where a hook
-    /// ([`ask_first`]) is set as well, it may also be the alternate one, if the thread's own has
-    /// little room. Then faults do not switch.
+pub enum HandlerStack {
+    /// The thread's own, unless another fault handler of the signal wants the alternate one. Where
+    /// a hook ([`ask_first`]) is set as well, it may also be the alternate one, if the thread's own
+    /// has little room. Then faults do not switch.
     Own,
     /// The thread's alternate one, where it has one: the access may be to the thread's own. It must
-    /// be large enough for each judge ([`SignalStack`]).
+    /// be large enough for each fault handler ([`SignalStack`]).
     Alternate,
 }
 
-/// Most judges of a signal.
-pub const JUDGES: usize = 8;
+/// Most fault handlers of a signal.
+pub const HANDLERS_MAX: usize = 8;
 
-/// The judges of a signal, and the program's action for it.
+/// The fault handlers of a signal, and the program's action for it.
 struct Slot {
     number: c_int,
     /// Functions, the first of them first; 0 for none.
-    judges: [AtomicUsize; JUDGES],
+    handlers: [AtomicUsize; HANDLERS_MAX],
     /// A function, or 0.
     hook: AtomicUsize,
     wants_alternate: AtomicBool,
@@ -120,7 +120,7 @@ impl Slot {
     const fn new(number: c_int) -> Slot {
         Slot {
             number,
-            judges: [const { AtomicUsize::new(0) }; JUDGES],
+            handlers: [const { AtomicUsize::new(0) }; HANDLERS_MAX],
             hook: AtomicUsize::new(0),
             wants_alternate: AtomicBool::new(false),
             is_handled: AtomicBool::new(false),
@@ -128,10 +128,10 @@ impl Slot {
             action: UnsafeCell::new(None),
         }
     }
-    /// Adds a judge, once. False when there are too many.
-    fn add(&self, judge: Judge) -> bool {
-        let added = judge as usize;
-        self.judges.iter().any(|place| {
+    /// Adds a fault handler, once. False when there are too many.
+    fn add(&self, handler: FaultHandler) -> bool {
+        let added = handler as usize;
+        self.handlers.iter().any(|place| {
             let found = place.compare_exchange(0, added, Ordering::AcqRel, Ordering::Acquire);
             found.map_or_else(|found| found == added, |_| true)
         })
@@ -142,33 +142,33 @@ impl Slot {
         // SAFETY: it was stored from a function of this type.
         hook != 0 && unsafe { std::mem::transmute::<usize, Hook>(hook) }(address, context)
     }
-    /// What the judges say of an access, on the stack that they want.
+    /// What the fault handlers say of an access, on the stack that they want.
     ///
     /// # Safety
     /// The context is the one of the signal that is being handled, with all signals blocked.
-    unsafe fn judge_on_stack(&self, fault: &Fault, context: *const libc::ucontext_t) -> Verdict {
-        let mut verdict = None;
+    unsafe fn handle_on_stack(&self, fault: &Fault, context: *const libc::ucontext_t) -> FaultOutcome {
+        let mut outcome = None;
         if self.hook.load(Ordering::Relaxed) != 0 && !self.wants_alternate.load(Ordering::Acquire) {
             // SAFETY: the caller's contract.
-            unsafe { own_stack::call(context, &mut || verdict = Some(self.judge(fault))) };
+            unsafe { own_stack::call(context, &mut || outcome = Some(self.handle_fault(fault))) };
         }
-        verdict.unwrap_or_else(|| self.judge(fault))
+        outcome.unwrap_or_else(|| self.handle_fault(fault))
     }
-    /// What the judges say of an access.
-    fn judge(&self, fault: &Fault) -> Verdict {
-        for judge in &self.judges {
-            let judge = judge.load(Ordering::Acquire);
-            if judge == 0 {
+    /// What the fault handlers say of an access.
+    fn handle_fault(&self, fault: &Fault) -> FaultOutcome {
+        for handler in &self.handlers {
+            let handler = handler.load(Ordering::Acquire);
+            if handler == 0 {
                 break;
             }
             // SAFETY: it was stored from a function of this type.
-            let judge = unsafe { std::mem::transmute::<usize, Judge>(judge) };
-            match judge(fault) {
-                Verdict::NotMine => {}
-                verdict => return verdict,
+            let handler = unsafe { std::mem::transmute::<usize, FaultHandler>(handler) };
+            match handler(fault) {
+                FaultOutcome::NotMine => {}
+                outcome => return outcome,
             }
         }
-        Verdict::NotMine
+        FaultOutcome::NotMine
     }
     /// Calls `f` with the action. All signals are blocked, or a handler could wait for itself.
     fn with<T>(&self, f: impl FnOnce(&mut Option<libc::sigaction>) -> T) -> T {
@@ -259,25 +259,25 @@ fn word_of(set: &libc::sigset_t) -> u64 {
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// Lets a judge decide on accesses that end with this signal, from now on, behind those that were
-/// there before. A judge that is there already is not asked twice.
+/// Lets a fault handler decide on accesses that end with this signal, from now on, behind those
+/// that were there before. A fault handler that is there already is not asked twice.
 ///
 /// # Errors
-/// The kernel's. `EBUSY` when there are [`JUDGES`] already.
-pub fn judge_by(signal: Signal, judge: Judge, stack: JudgeStack) -> io::Result<()> {
+/// The kernel's. `EBUSY` when there are [`HANDLERS_MAX`] already.
+pub fn handle_by(signal: Signal, handler: FaultHandler, stack: HandlerStack) -> io::Result<()> {
     let slot = slot_of(signal.number()).expect("a signal of an access");
-    if !slot.add(judge) {
+    if !slot.add(handler) {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    if stack == JudgeStack::Alternate {
+    if stack == HandlerStack::Alternate {
         slot.wants_alternate.store(true, Ordering::Release);
     }
     handle(slot)
 }
 
-/// Asks a hook before all judges of accesses that end with this signal, from now on. The handler
-/// runs on the thread's alternate stack, where it has one. There is one hook of a signal, and
-/// another takes its place.
+/// Asks a hook before all fault handlers of accesses that end with this signal, from now on. The
+/// handler runs on the thread's alternate stack, where it has one. There is one hook of a signal,
+/// and another takes its place.
 ///
 /// # Errors
 /// The kernel's.
@@ -291,7 +291,7 @@ pub unsafe fn ask_first(signal: Signal, hook: Hook) -> io::Result<()> {
     handle(slot)
 }
 
-/// Handles a signal here, as its hook and its judges want.
+/// Handles a signal here, as its hook and its fault handlers want.
 fn handle(slot: &Slot) -> io::Result<()> {
     let number = slot.number;
     slot.with(|action| {
@@ -347,21 +347,23 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
         return;
     }
     let closed = switch::close();
-    let verdict = match (is_missing, slot_of(number)) {
+    let outcome = match (is_missing, slot_of(number)) {
         (Some(is_missing), Some(slot)) => {
             let fault = Fault { address, is_write, is_missing };
             // SAFETY: the context is this signal's, whose action blocks all.
-            closed.judge(|| unsafe { slot.judge_on_stack(&fault, context.cast()) }, unsafe { mask_before(context) })
+            closed.handle_fault(|| unsafe { slot.handle_on_stack(&fault, context.cast()) }, unsafe {
+                mask_before(context)
+            })
         }
-        _ => Verdict::NotMine,
+        _ => FaultOutcome::NotMine,
     };
-    match verdict {
-        Verdict::Again => {}
-        Verdict::Waits => unreachable!("a fault that waits ends before"),
+    match outcome {
+        FaultOutcome::Again => {}
+        FaultOutcome::Waits => unreachable!("a fault that waits ends before"),
         // SAFETY: the context is this signal's.
-        Verdict::Failed => unsafe { fail(address, context.cast()) },
+        FaultOutcome::Failed => unsafe { fail(address, context.cast()) },
         // SAFETY: all is this signal's.
-        Verdict::NotMine => unsafe { pass_on(number, info, context) },
+        FaultOutcome::NotMine => unsafe { pass_on(number, info, context) },
     }
     drop(closed);
     // SAFETY: as above.
@@ -580,39 +582,39 @@ mod tests {
     }
 
     static BASE: AtomicUsize = AtomicUsize::new(0);
-    static JUDGED: AtomicU32 = AtomicU32::new(0);
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
     static PASSED: AtomicU32 = AtomicU32::new(0);
     static ON_STACK: AtomicUsize = AtomicUsize::new(0);
 
-    fn judge(fault: &Fault) -> Verdict {
+    fn handle_fault(fault: &Fault) -> FaultOutcome {
         let base = BASE.load(Ordering::Relaxed);
         match fault.address.wrapping_sub(base) / 4096 {
             0 => {
                 assert!(!fault.is_missing && fault.is_write);
-                JUDGED.fetch_add(1, Ordering::Relaxed);
+                HANDLED.fetch_add(1, Ordering::Relaxed);
                 // SAFETY: the page is the test's.
                 unsafe { libc::mprotect(base as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
-                Verdict::Again
+                FaultOutcome::Again
             }
-            1 => Verdict::Failed,
-            _ => Verdict::NotMine,
+            1 => FaultOutcome::Failed,
+            _ => FaultOutcome::NotMine,
         }
     }
     /// Knows the last page.
-    fn second(fault: &Fault) -> Verdict {
+    fn second(fault: &Fault) -> FaultOutcome {
         let base = BASE.load(Ordering::Relaxed);
         // The first one was asked before.
         if fault.address.wrapping_sub(base) / 4096 != 3 {
-            return Verdict::NotMine;
+            return FaultOutcome::NotMine;
         }
         ON_STACK.store(arch::stack_pointer_here(), Ordering::Relaxed);
         // SAFETY: the page is the test's.
         unsafe { libc::mprotect((base + 3 * 4096) as *mut c_void, 4096, libc::PROT_READ | libc::PROT_WRITE) };
-        Verdict::Again
+        FaultOutcome::Again
     }
-    fn none<const NUMBER: u32>(_: &Fault) -> Verdict {
+    fn none<const NUMBER: u32>(_: &Fault) -> FaultOutcome {
         std::hint::black_box(NUMBER);
-        Verdict::NotMine
+        FaultOutcome::NotMine
     }
     unsafe extern "C" fn own(number: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
         // SAFETY: the kernel passes it.
@@ -626,14 +628,14 @@ mod tests {
     }
 
     #[test]
-    fn a_judge_comes_before_the_programs_own_handler() {
+    fn a_fault_handler_comes_before_the_programs_own() {
         let region = Region::reserve(4 * 4096).unwrap();
         region.allow(0, 4 * 4096, Access::None).unwrap();
         BASE.store(region.base(), Ordering::Relaxed);
-        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
-        judge_by(Signal::Segmentation, second, JudgeStack::Alternate).unwrap();
+        handle_by(Signal::Segmentation, handle_fault, HandlerStack::Own).unwrap();
+        handle_by(Signal::Segmentation, second, HandlerStack::Alternate).unwrap();
         // It is asked once.
-        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        handle_by(Signal::Segmentation, handle_fault, HandlerStack::Own).unwrap();
         assert!(is_handled(libc::SIGSEGV) && !is_handled(libc::SIGBUS) && !is_handled(libc::SIGUSR1));
         assert_eq!(handled(), bit(libc::SIGSEGV));
         // SAFETY: all zeros is a value of this structure, and the handler has the type of its
@@ -649,19 +651,20 @@ mod tests {
         let stack = SignalStack::new(64 << 10).unwrap();
         stack.use_here().unwrap();
         for page in 0..4 {
-            // SAFETY: the page is the region's. The judge or the handler allows it.
+            // SAFETY: the page is the region's. The fault handler or the program's handler allows
+            // it.
             unsafe { ((region.base() + page * 4096) as *mut u8).write_volatile(1) };
         }
         let used = ON_STACK.load(Ordering::Relaxed);
-        assert!((stack.base..stack.base + stack.len()).contains(&used), "one judge wants the alternate stack");
+        assert!((stack.base..stack.base + stack.len()).contains(&used), "one handler wants the alternate stack");
         // There is an end to them.
-        for judge in [none::<0>, none::<1>, none::<2>, none::<3>, none::<4>, none::<5>] {
-            judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        for handler in [none::<0>, none::<1>, none::<2>, none::<3>, none::<4>, none::<5>] {
+            handle_by(Signal::Segmentation, handler, HandlerStack::Own).unwrap();
         }
-        let refused = judge_by(Signal::Segmentation, none::<6>, JudgeStack::Own);
+        let refused = handle_by(Signal::Segmentation, none::<6>, HandlerStack::Own);
         assert_eq!(refused.map_err(|error| error.raw_os_error()), Err(Some(libc::EBUSY)));
         SignalStack::leave();
-        assert_eq!((JUDGED.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed)), (1, 2));
+        assert_eq!((HANDLED.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed)), (1, 2));
         assert_eq!(set_mask(0) & bit(libc::SIGSEGV), 0);
     }
 }

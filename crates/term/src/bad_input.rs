@@ -44,7 +44,7 @@ pub fn base_error(error: fulgurite_backing::Error) -> Error {
 }
 
 /// Tells an error from the outside to its cause, each sentence once.
-pub fn told(error: &anyhow::Error) -> String {
+pub fn message_of(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for text in error.chain().map(ToString::to_string).filter(|text| !text.is_empty()) {
         if told.is_empty() {
@@ -95,7 +95,7 @@ mod tests {
     fn each_cause_is_told_once() {
         let source = std::io::Error::other("nobody there");
         let error = Err::<(), _>(Deaf { source }).context("tatp could not be opened").unwrap_err();
-        assert_eq!(told(&error), "tatp could not be opened: cannot hear from the device: nobody there");
-        assert_eq!(told(&anyhow::anyhow!("one")), "one");
+        assert_eq!(message_of(&error), "tatp could not be opened: cannot hear from the device: nobody there");
+        assert_eq!(message_of(&anyhow::anyhow!("one")), "one");
     }
 }

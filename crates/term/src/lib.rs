@@ -39,7 +39,7 @@ pub fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
             ExitCode::from(130)
         }
         Err(error) => {
-            tell(format_args!("{program}: {}", bad_input::told(&error)));
+            tell(format_args!("{program}: {}", bad_input::message_of(&error)));
             ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
         }
     }

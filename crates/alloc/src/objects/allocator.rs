@@ -12,7 +12,7 @@ use fulgurite_fault::Fingerprints;
 use fulgurite_flash::{Flash, FlashError};
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT, format_bytes};
 use fulgurite_objects::Cache;
-use fulgurite_sys::faults::{self, JudgeStack, Signal};
+use fulgurite_sys::faults::{self, HandlerStack, Signal};
 use fulgurite_sys::userfault::{Access, Origin};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
 
@@ -231,7 +231,8 @@ impl ObjectAllocator {
         signals::start_for_good(c"fulgurite", frees_tables).map_err(cannot("start a thread"))?;
         match self.pager.mode {
             Mode::InLine => {
-                faults::judge_by(Signal::Bus, pager::judge, JudgeStack::Own).map_err(cannot("handle SIGBUS"))?;
+                faults::handle_by(Signal::Bus, pager::handle_fault, HandlerStack::Own)
+                    .map_err(cannot("handle SIGBUS"))?;
                 if !pager::register(&self.pager) {
                     return Err(StartError::TooMany);
                 }

@@ -15,7 +15,7 @@ use fulgurite_fault::{Fingerprint, Fingerprints, WaitOf};
 use fulgurite_flash::FlashError;
 use fulgurite_format::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{Cache, Pressure};
-use fulgurite_sys::faults::{Fault, Verdict, Waiter, begin_switch, may_switch};
+use fulgurite_sys::faults::{Fault, FaultOutcome, Waiter, begin_switch, may_switch};
 use fulgurite_sys::userfault::NotMoved;
 use fulgurite_sys::{Arena, Clock, Region, Userfault, barrier, workers};
 
@@ -137,7 +137,7 @@ impl Switched {
     pub fn new() -> Switched {
         Switched { faults: Mutex::new(VecDeque::with_capacity(Switched::MOST)), added: Condvar::new() }
     }
-    /// Lets the fault that this thread judges switch, if there is room.
+    /// Lets the fault that this thread handles switch, if there is room.
     fn add(&self, number: u32) -> bool {
         let mut faults = lock(&self.faults);
         let has_room = faults.len() < Switched::MOST;
@@ -560,24 +560,24 @@ pub fn register(pager: &'static Pager) -> bool {
 }
 
 /// An access found no page.
-pub fn judge(fault: &Fault) -> Verdict {
+pub fn handle_fault(fault: &Fault) -> FaultOutcome {
     let found = IN_LINE.iter().map_while(OnceLock::get).find_map(|pager| Some((pager, pager.number(fault.address)?)));
-    let Some((pager, number)) = found else { return Verdict::NotMine };
+    let Some((pager, number)) = found else { return FaultOutcome::NotMine };
     if may_switch() && pager.reads(number) && pager.switched.add(number) {
-        return Verdict::Waits;
+        return FaultOutcome::Waits;
     }
-    verdict_of(pager.resolve(number, if workers::is_here() { WaitOf::Worker } else { WaitOf::Thread }))
+    outcome_of(pager.resolve(number, if workers::is_here() { WaitOf::Worker } else { WaitOf::Thread }))
 }
 
-fn verdict_of(resolved: Result<(), Refused>) -> Verdict {
-    if resolved.is_ok() { Verdict::Again } else { Verdict::Failed }
+fn outcome_of(resolved: Result<(), Refused>) -> FaultOutcome {
+    if resolved.is_ok() { FaultOutcome::Again } else { FaultOutcome::Failed }
 }
 
 /// The life of a thread that resolves faults of fibers.
 pub fn serve(pager: &Pager) -> ! {
     loop {
         let (number, waiter) = pager.switched.next();
-        waiter.end(verdict_of(pager.resolve(number, WaitOf::Fiber)));
+        waiter.end(outcome_of(pager.resolve(number, WaitOf::Fiber)));
     }
 }
 

@@ -325,7 +325,7 @@ impl Machine {
         let here = &mut self.workers[worker];
         here.cache.take_cut_written();
         let mut told = std::mem::take(&mut here.told);
-        here.cache.take_told(&mut told);
+        here.cache.take_notices(&mut told);
         for (Waiter(name), outcome) in told.drain(..) {
             let wake = match outcome {
                 Outcome::Again => Wake::Retry,

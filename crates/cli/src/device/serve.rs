@@ -26,7 +26,7 @@ use fulgurite_term::machine::Machine;
 use fulgurite_term::media::NandChoice;
 use fulgurite_term::media::NandCounts;
 use fulgurite_term::media::device::{self as medium, Below, Kept, Plan};
-use fulgurite_term::media::places::{self, Place};
+use fulgurite_term::media::file_identity::{self, FileIdentity};
 use fulgurite_term::media::wear;
 use fulgurite_term::report;
 use fulgurite_term::stderr::tell;
@@ -48,12 +48,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     let core = medium::core(args.core)?;
     if let Some(wear) = plan.worn() {
-        places::apart_from_wear(wear, &named(args))?;
+        file_identity::apart_from_wear(wear, &named(args))?;
     }
     free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
     if let Some(address) = &args.nbd {
         free_for_a_socket("--nbd", address)?;
-        if matches!(address, NbdAddress::Unix(nbd) if Place::of(nbd) == Place::of(&args.socket)) {
+        if matches!(address, NbdAddress::Unix(nbd) if FileIdentity::of(nbd) == FileIdentity::of(&args.socket)) {
             return Err(BadInput("--socket and --nbd name the same path; name two".to_owned()).into());
         }
     }

@@ -14,8 +14,8 @@ use fulgurite_store::admin::PoolFiles;
 use fulgurite_store::{Geometry, Members, random_id};
 
 use super::args::AddMemberArgs;
-use super::create::{Place, check_room, existing, written};
-use super::open::{self, admin_error, config, member_error, to_look_at};
+use super::create::{MemberPath, check_room, existing, written};
+use super::open::{self, admin_error, config, member_error, to_read};
 use super::resize::resize_error;
 use fulgurite_term::bad_input;
 use fulgurite_term::bad_input::{OrBadInput, open_error};
@@ -51,7 +51,7 @@ fn larger(members: &Members, now: Geometry, more: u32) -> Result<Geometry> {
 
 /// What is to be done, judged.
 struct Addition {
-    place: Place,
+    place: MemberPath,
     bytes: u64,
     /// The pool as judged. It is not locked until the new member is written.
     pool: (PoolId, Geometry),
@@ -60,7 +60,7 @@ struct Addition {
 /// Judges all that can be before anything is touched, while nobody else can change the pool.
 fn judged(args: &AddMemberArgs) -> Result<Addition> {
     let (path, new) = (&args.pool.path, &args.new);
-    let opened = to_look_at(&args.pool, None)?;
+    let opened = to_read(&args.pool, None)?;
     let (id, now) = (opened.pool().id(), opened.pool().geometry());
     let members = members_of(path, opened.into_files(), (id, now))?;
     let same = |member: &Path| match (member.canonicalize(), new.canonicalize()) {
@@ -70,7 +70,7 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
     if members.paths().any(same) {
         bad_input!("{} is a member of the pool already; name another one", new.display());
     }
-    let place = Place { path: new.clone(), existing: existing(new, args.force)? };
+    let place = MemberPath { path: new.clone(), existing: existing(new, args.force)? };
     let extent_bytes = u64::from(now.extent_pages) * SUBPAGE;
     let Some(bytes) = args.size.or(place.existing.as_ref().map(|(_, bytes)| *bytes)) else {
         bad_input!("a new file needs --size; write for example --size 16G");
@@ -153,7 +153,7 @@ mod tests {
                 assert!(opened.pool().resize(large, &mut || true).unwrap());
             }
             let joined = join(&args, addition.pool, file);
-            let opened = to_look_at(&args.pool, None).unwrap();
+            let opened = to_read(&args.pool, None).unwrap();
             assert_eq!((joined.is_ok(), args.new.exists()), (!resized, !resized), "{joined:?}");
             if resized {
                 assert!(joined.unwrap_err().to_string().contains("was changed by another command"));

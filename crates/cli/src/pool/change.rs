@@ -5,7 +5,7 @@ use anyhow::Result;
 use fulgurite_store::PoolError;
 
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
-use super::open::{self, admin_error, config, to_change, to_look_at};
+use super::open::{self, admin_error, config, to_change, to_read};
 use super::served::{self, Change};
 use fulgurite_term::bad_input;
 use fulgurite_term::interrupt::Interrupt;
@@ -31,7 +31,7 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
         store.pin(&args.pool, token, pinned)?;
         return say(&format!("token {token} is {word}"));
     }
-    let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
+    let (path, looked) = (&args.pool.path, to_read(&args.pool, None)?);
     let tokens = looked.pool().tokens();
     if !tokens.contains(token) {
         let kept = tokens.to_vec();
@@ -56,7 +56,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
         }
         store.roll_back(&args.pool, token)?;
     } else {
-        let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
+        let (path, looked) = (&args.pool.path, to_read(&args.pool, None)?);
         let error = |e| open::pool_error(path, e);
         let tokens = looked.pool().tokens();
         if !may_roll_back(args, tokens.as_slice().iter().map(|t| (t.token, t.pinned)))? {

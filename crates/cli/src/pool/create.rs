@@ -51,7 +51,7 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
     geometry.or_bad_input(|e| e.to_string())
 }
 
-pub(super) struct Place {
+pub(super) struct MemberPath {
     pub path: PathBuf,
     /// What exists there, and its bytes.
     pub existing: Option<(DirectFile, u64)>,
@@ -111,7 +111,7 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
 }
 
 /// Whether `bytes` bytes can be had at a path.
-pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
+pub(super) fn check_room(place: &MemberPath, bytes: u64) -> Result<()> {
     let (path, shown) = (&place.path, place.path.display());
     let Some((file, found)) = &place.existing else {
         let parent = checks::parent_of(path);
@@ -132,7 +132,7 @@ pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
 
 /// Makes a file, or overwrites what exists; and opens it. A new one has its name only when it is
 /// finished, and is removed if it is not.
-pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<FileFlash>> {
+pub(super) fn written(place: MemberPath, bytes: u64, interrupt: &Interrupt) -> Result<Arc<FileFlash>> {
     let path = &place.path;
     let config = if let Some((file, _)) = place.existing {
         overwrite(&file, path, bytes, interrupt)?;
@@ -144,7 +144,7 @@ pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result
 }
 
 /// Bytes of each place: what was asked for in equal parts, or all of what exists.
-fn shares(args: &CreateArgs, places: &[Place]) -> Result<Vec<u64>> {
+fn shares(args: &CreateArgs, places: &[MemberPath]) -> Result<Vec<u64>> {
     let count = places.len() as u64;
     if let Some(size) = args.size {
         return Ok(vec![size / count / SUBPAGE_BYTES as u64 * SUBPAGE_BYTES as u64; places.len()]);
@@ -160,8 +160,9 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     if args.paths.len() > MEMBERS_MAX {
         bad_input!("a pool spans at most {MEMBERS_MAX} files or devices; name fewer");
     }
-    let places = args.paths.iter().map(|path| Ok(Place { path: path.clone(), existing: existing(path, args.force)? }));
-    let places = places.collect::<Result<Vec<Place>>>()?;
+    let places =
+        args.paths.iter().map(|path| Ok(MemberPath { path: path.clone(), existing: existing(path, args.force)? }));
+    let places = places.collect::<Result<Vec<MemberPath>>>()?;
     for (at, place) in places.iter().enumerate() {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
         if places[..at].iter().any(|other| absolute(&other.path) == absolute(&place.path)) {
@@ -213,7 +214,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     Pool::format(&medium, geometry, id, since).map_err(|error| open::pool_error(path, error))?;
     files.iter().try_for_each(|file| file.finish()).map_err(open_error)?;
     drop((medium, files));
-    let opened = open::to_look_at(&PoolArgs { path: path.clone(), members: Vec::new() }, None)?;
+    let opened = open::to_read(&PoolArgs { path: path.clone(), members: Vec::new() }, None)?;
     let (size, data) = (format_bytes(u64::from(geometry.extents) * extent_bytes), format_bytes(opened.data_bytes()));
     let extent = format_bytes(extent_bytes);
     let name = name_of(opened.pool().id());

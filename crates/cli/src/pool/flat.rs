@@ -11,7 +11,7 @@ use fulgurite_store::admin::damaged_subpage;
 use fulgurite_term::report;
 
 use super::args::{ExportArgs, ImportArgs};
-use super::open::{self, admin_error, config, pool_error, to_look_at};
+use super::open::{self, admin_error, config, pool_error, to_read};
 use fulgurite_flash::Mover;
 use fulgurite_term::bad_input;
 use fulgurite_term::bad_input::OrBadInput;
@@ -28,7 +28,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
         bad_input!("{shown} exists and is not overwritten; name another file, or delete it");
     }
     checks::writable("FILE", &args.file)?;
-    let opened = to_look_at(&args.pool, args.token)?;
+    let opened = to_read(&args.pool, args.token)?;
     let layer = opened.flash.layer();
     let subpages = opened.flash.subpages();
     let written: Vec<u32> = (0..subpages).filter(|s| layer.locate(*s).place().is_some()).collect();

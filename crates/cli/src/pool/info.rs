@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
-use super::open::{name_of, to_look_at_in_use};
+use super::open::{name_of, to_read_in_use};
 use super::served::{self, Known, Look};
 use fulgurite_term::bad_input;
 use fulgurite_term::machine::civil;
@@ -66,21 +66,21 @@ fn config_of(geometry: Geometry, dram_bytes: u64) -> StoreConfig {
 /// The DRAM that is taken by the places of a pool's objects. A program with a given DRAM in all has
 /// part of the places there, and the rest on flash.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Places {
+struct ObjectTable {
     objects: u64,
     bytes: u64,
     dram_bytes: u64,
     in_dram_bytes: u64,
 }
 
-impl Places {
-    fn of(opened: &OpenedPool, dram_bytes: u64) -> Option<Places> {
+impl ObjectTable {
+    fn of(opened: &OpenedPool, dram_bytes: u64) -> Option<ObjectTable> {
         let geometry = opened.pool().geometry();
         let objects = u64::from(opened.pool().info().objects);
         // A page of sixteen has the most.
         let bytes = objects * LEAF_BYTES as u64 / u64::from(SUBPAGES_PER_PAGE);
         let most = config_of(geometry, dram_bytes).leaf_bytes as u64;
-        geometry.objects.then_some(Places { objects, bytes, dram_bytes, in_dram_bytes: bytes.min(most) })
+        geometry.objects.then_some(ObjectTable { objects, bytes, dram_bytes, in_dram_bytes: bytes.min(most) })
     }
 }
 
@@ -125,7 +125,7 @@ struct Info {
     history: Option<History>,
     /// Of a pool that packs objects. A device has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    places: Option<Places>,
+    places: Option<ObjectTable>,
     tokens: Vec<Token>,
     /// Flash pages that failed and are not used any more, and extents with too many of them.
     bad_pages: u64,
@@ -211,7 +211,7 @@ impl Info {
             made: Some(opened.superblock.made),
             written_bytes: Some(opened.written_bytes()),
             history: Some(History::of(opened.pool().geometry(), args.dram.unwrap_or(DRAM_BYTES))),
-            places: Places::of(opened, args.dram.unwrap_or(DRAM_BYTES)),
+            places: ObjectTable::of(opened, args.dram.unwrap_or(DRAM_BYTES)),
             lifetime_left_seconds: args.endurance.and_then(|cycles| opened.lifetime_left(cycles, now)),
             journal_pages: opened.report.journal_pages,
             checkpoint_pages: Some(opened.report.checkpoint_pages),
@@ -400,7 +400,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
         }
     }
     judge(&args.look)?;
-    let opened = to_look_at_in_use(&args.look.pool)?;
+    let opened = to_read_in_use(&args.look.pool)?;
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
@@ -413,7 +413,7 @@ pub fn tokens(args: &LookArgs) -> Result<()> {
     judge(args)?;
     let tokens = match served::socket_of(&args.pool.path) {
         Some(socket) => tokens_of_served(&args.pool, &mut Look::at(&args.pool, &socket)?)?,
-        None => tokens_of(&to_look_at_in_use(&args.pool)?),
+        None => tokens_of(&to_read_in_use(&args.pool)?),
     };
     report::write_as(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
         if tokens.is_empty() {

@@ -98,7 +98,7 @@ pub fn files(pool: &PoolArgs) -> Result<PoolFiles> {
 }
 
 /// Says what recovery found to be lost.
-fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
+fn with_losses_reported(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
     let opened = opened.map_err(admin_error)?;
     if let Some(loss) = opened.report.lost {
         tell(format_args!("fulgurite: {}: {loss}", opened.path.display()));
@@ -107,17 +107,17 @@ fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
 }
 
 /// Opens a pool to read it, in its newest state or in the state of a token. Writes nothing.
-pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
-    told(files(pool)?.inspect(config(None), token))
+pub fn to_read(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
+    with_losses_reported(files(pool)?.inspect(config(None), token))
 }
 
 /// Tries to read a pool that another process uses, and the time between two of them.
-const LOOKS: u32 = 40;
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const READS: u32 = 40;
+const READ_AGAIN: Duration = Duration::from_millis(50);
 
-/// As [`to_look_at`] in its newest state, also while another process uses the pool. What it has
+/// As [`to_read`] in its newest state, also while another process uses the pool. What it has
 /// committed by then is shown.
-pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
+pub fn to_read_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
     let is_used = |error: &AdminError| {
         matches!(
             error,
@@ -126,9 +126,9 @@ pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
     };
     match PoolFiles::find(&pool.path, &pool.members) {
         Err(error) if is_used(&error) => {}
-        found => return told(found.map_err(admin_error)?.inspect(config(None), None)),
+        found => return with_losses_reported(found.map_err(admin_error)?.inspect(config(None), None)),
     }
-    for looks in 1.. {
+    for reads in 1.. {
         let opened =
             PoolFiles::find_unlocked(&pool.path, &pool.members).and_then(|files| files.inspect(config(None), None));
         // What seems damaged may have changed while it was read.
@@ -136,21 +136,21 @@ pub fn to_look_at_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
             Ok(opened) => opened.report.lost.is_some(),
             Err(error) => matches!(error, AdminError::Pool { .. } | AdminError::Member(_)),
         };
-        if !is_torn || looks == LOOKS {
-            let opened = told(opened)?;
+        if !is_torn || reads == READS {
+            let opened = with_losses_reported(opened)?;
             tell(format_args!(
                 "fulgurite: {} is in use: this is the last state that it committed",
                 pool.path.display()
             ));
             return Ok(opened);
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(READ_AGAIN);
     }
-    unreachable!("the looks are counted")
+    unreachable!("the reads are counted")
 }
 
 pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<OpenedPool> {
-    told(files(pool)?.open(config))
+    with_losses_reported(files(pool)?.open(config))
 }
 
 /// Shows how far a step is, and stops when the program is interrupted.

@@ -13,7 +13,7 @@ use fulgurite_term::stderr::tell;
 use fulgurite_term::{checks, report};
 
 use super::args::ResizeArgs;
-use super::open::{self, Watched, admin_error, config, to_look_at};
+use super::open::{self, Watched, admin_error, config, to_read};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
@@ -62,7 +62,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         error => admin_error(error),
     };
     // All that can be judged is judged before anything is touched.
-    let opened = to_look_at(&args.pool, None)?;
+    let opened = to_read(&args.pool, None)?;
     let now = opened.pool().geometry();
     let to = geometry(args, now)?;
     let resizing = Resizing::of(opened, &args.pool.members, to).map_err(error)?;

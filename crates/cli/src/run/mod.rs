@@ -31,7 +31,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     };
     let judged = program::judge(&program).or_bad_input(|e| format!("{}: {e}", program.display()))?;
     if let Some(reason) = judged {
-        bad_input!("{}: {}; run it without fulgurite", program.display(), reason.told());
+        bad_input!("{}: {}; run it without fulgurite", program.display(), reason.message());
     }
     let library = library()?;
     let preload_before = std::env::var("LD_PRELOAD").unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         objects_least: objects_least(args)?.unwrap_or(0),
         json: args.json,
         stats_ms: args.stats.map_or(0, |every| every.as_millis().max(1) as u64),
-        way: match args.mode {
+        backend: match args.mode {
             // Objects are served to the kernel as well.
             Mode::Auto if args.objects.is_some() => Wanted::Compatible,
             Mode::Auto => Wanted::Any,

@@ -25,7 +25,7 @@ pub enum Unsuitable {
 
 impl Unsuitable {
     /// In words.
-    pub fn told(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Unsuitable::Foreign => "it is no program for Linux on x86-64",
             Unsuitable::Static => "it is linked statically, so that it calls no function that could be replaced",

@@ -29,7 +29,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
         bad_input!("process {pid} does not run under `fulgurite run`, or this user may not inspect it");
     }
     if args.json {
-        return told(args.every, look);
+        return print_figures(args.every, look);
     }
     if args.once {
         let rows = Samples::of(look()).rows();
@@ -47,7 +47,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
 }
 
 /// Figures for scripts: once, or a line for every sample until this ends.
-fn told(every: Option<Duration>, look: impl Fn() -> Vec<Published>) -> Result<()> {
+fn print_figures(every: Option<Duration>, look: impl Fn() -> Vec<Published>) -> Result<()> {
     let Some(every) = every else {
         return report::say(&serde_json::to_string_pretty(&Samples::of(look()).rows())?);
     };

@@ -85,7 +85,7 @@ where
     loop {
         interrupt.check()?;
         if Instant::now() >= next {
-            screen.look(look(), begun.elapsed());
+            screen.add_sample(look(), begun.elapsed());
             next = Instant::now() + every;
         }
         terminal.draw(|frame| screen.draw(frame))?;
@@ -110,7 +110,7 @@ fn short(bytes: f64) -> String {
 
 impl Screen {
     /// Takes a sample, unless it is paused.
-    pub fn look(&mut self, seen: Vec<Published>, at: Duration) {
+    pub fn add_sample(&mut self, seen: Vec<Published>, at: Duration) {
         if !self.paused {
             self.samples.add(seen, at);
         }
@@ -286,8 +286,8 @@ mod tests {
         let mut screen = Screen::default();
         let programs =
             |times: u64| vec![program(7, "redis-server", 1000 * times, 63), program(9, "sort", 4000 * times, 10)];
-        screen.look(programs(1), Duration::ZERO);
-        screen.look(programs(3), Duration::from_secs(2));
+        screen.add_sample(programs(1), Duration::ZERO);
+        screen.add_sample(programs(3), Duration::from_secs(2));
         screen
     }
 
@@ -296,7 +296,7 @@ mod tests {
         let mut screen = Screen::default();
         let empty = drawn(&screen);
         assert!(empty.contains("0 programs") && empty.contains(NONE) && empty.contains("Start one:"), "{empty}");
-        screen.look(vec![program(7, "redis-server", 1000, 63)], Duration::ZERO);
+        screen.add_sample(vec![program(7, "redis-server", 1000, 63)], Duration::ZERO);
         let first = drawn(&screen);
         let words = |shown: &str, line| {
             let line: &str = shown.lines().nth(line).expect("the line is there");
@@ -334,14 +334,14 @@ mod tests {
         press(&mut screen, KeyCode::Down);
         assert!(drawn(&screen).contains("redis-server (7):"));
         press(&mut screen, KeyCode::Char(' '));
-        screen.look(vec![], Duration::from_secs(3));
+        screen.add_sample(vec![], Duration::from_secs(3));
         assert!(drawn(&screen).contains("2 programs, paused"));
         press(&mut screen, KeyCode::Char(' '));
         // Another program, with the number of the one that ended.
-        screen.look(vec![program(7, "bash", 5000, 1)], Duration::from_secs(4));
+        screen.add_sample(vec![program(7, "bash", 5000, 1)], Duration::from_secs(4));
         let other = drawn(&screen);
         assert!(other.contains("1 program\n") && other.contains("bash (7): faults/s, up to 0"), "{other}");
-        screen.look(vec![], Duration::from_secs(5));
+        screen.add_sample(vec![], Duration::from_secs(5));
         assert!(drawn(&screen).contains("0 programs"));
         assert_eq!(press(&mut screen, KeyCode::Up), Then::Goes);
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Then::Ends);

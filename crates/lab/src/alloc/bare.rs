@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use fulgurite_fault::{Access, Fault, Signal, Verdict};
-use fulgurite_sys::faults::{JudgeStack, judge_by};
+use fulgurite_fault::{Access, Fault, FaultOutcome, Signal};
+use fulgurite_sys::faults::{HandlerStack, handle_by};
 use fulgurite_sys::{Arena, Backed, Region, Userfault};
 
 use crate::kernel;
@@ -62,17 +62,17 @@ pub struct Bare {
 static BARE: OnceLock<Bare> = OnceLock::new();
 
 /// Resolves a fault of the bare region.
-fn judge(fault: &Fault) -> Verdict {
-    let Some(bare) = BARE.get() else { return Verdict::NotMine };
-    let Some(offset) = bare.region.offset_of(fault.address) else { return Verdict::NotMine };
+fn handle_fault(fault: &Fault) -> FaultOutcome {
+    let Some(bare) = BARE.get() else { return FaultOutcome::NotMine };
+    let Some(offset) = bare.region.offset_of(fault.address) else { return FaultOutcome::NotMine };
     let left = bare.extra.load(Ordering::Relaxed);
     if left > 0 {
         bare.extra.store(left - 1, Ordering::Relaxed);
-        return Verdict::Again;
+        return FaultOutcome::Again;
     }
     match bare.resolve(offset / PAGE_BYTES) {
-        true => Verdict::Again,
-        false => Verdict::Failed,
+        true => FaultOutcome::Again,
+        false => FaultOutcome::Failed,
     }
 }
 
@@ -94,7 +94,7 @@ impl Bare {
             BARE.set(Bare { userfault, region, frames, content, holds, next, extra }).is_ok(),
             "it was measured before"
         );
-        judge_by(Signal::Bus, judge, JudgeStack::Own)?;
+        handle_by(Signal::Bus, handle_fault, HandlerStack::Own)?;
         BARE.get().ok_or_else(|| anyhow!("it was set just now"))
     }
     /// The oldest page leaves, and this one comes.

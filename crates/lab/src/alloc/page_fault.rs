@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use fulgurite_backing::Medium;
-use fulgurite_fault::{Access, Fault, PageBuffer, Settings, Verdict, Wanted};
-use fulgurite_sys::faults::{JudgeStack, judge_by};
+use fulgurite_fault::{Access, Fault, FaultOutcome, PageBuffer, Settings, Wanted};
+use fulgurite_sys::faults::{HandlerStack, handle_by};
 use serde::{Deserialize, Serialize};
 
 use super::bare::{Bare, Content, PAGE_BYTES, PLACES, STEP};
@@ -35,8 +35,8 @@ pub struct FaultCosts {
 
 static BUFFER: OnceLock<PageBuffer> = OnceLock::new();
 
-fn judge(fault: &Fault) -> Verdict {
-    BUFFER.get().map_or(Verdict::NotMine, |buffer| buffer.judge(fault))
+fn handle_fault(fault: &Fault) -> FaultOutcome {
+    BUFFER.get().map_or(FaultOutcome::NotMine, |buffer| buffer.handle_fault(fault))
 }
 
 /// A page buffer, and the primitives.
@@ -58,11 +58,11 @@ impl PageFaults {
         let dram_bytes = kernel::resident_bytes()? + EXTRA_BYTES;
         let opened = Medium::new_file(file, FILE_BYTES)
             .open(&fulgurite_backing::Settings { dram_bytes, ..Default::default() })?;
-        let told = Arc::default();
-        let settings = Settings { opened, dram_bytes, way: Wanted::InLine, told, json: false, stats_ms: 0 };
+        let notices = Arc::default();
+        let settings = Settings { opened, dram_bytes, backend: Wanted::InLine, notices, json: false, stats_ms: 0 };
         ensure!(BUFFER.set(PageBuffer::start(&settings)?).is_ok(), "it was measured before");
         let buffer = BUFFER.get().ok_or_else(|| anyhow!("it was set just now"))?;
-        judge_by(buffer.signal(), judge, JudgeStack::Own)?;
+        handle_by(buffer.signal(), handle_fault, HandlerStack::Own)?;
         let mapped = buffer.map(PLACES * PAGE_BYTES, None, Access::ReadWrite);
         let base = mapped.map_err(|errno| anyhow!(std::io::Error::from_raw_os_error(errno)))?;
         let faults = PageFaults { bare, buffer, base };

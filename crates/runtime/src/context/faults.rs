@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use fulgurite_sys::faults::{Fiber, SwitchOnFault, Verdict, Waiter, in_scope};
+use fulgurite_sys::faults::{FaultOutcome, Fiber, SwitchOnFault, Waiter, in_scope};
 
 use super::Context;
 use crate::state::WaitsFor;
@@ -13,34 +13,34 @@ use crate::thread::AbortOnPanic;
 impl SwitchOnFault for Context {
     #[inline]
     unsafe fn switch_on_fault<R>(&mut self, call: impl FnOnce() -> R) -> R {
-        let here = Here(NonNull::from(self));
+        let fiber = FaultingFiber(NonNull::from(self));
         // SAFETY: the fiber of this context runs. The rest is the caller's word.
-        unsafe { in_scope(&here, call) }
+        unsafe { in_scope(&fiber, call) }
     }
 }
 
 /// The context of the fiber that runs, which is borrowed for a scope: nothing else has it.
-struct Here(NonNull<Context>);
+struct FaultingFiber(NonNull<Context>);
 
-impl Here {
+impl FaultingFiber {
     fn context(&self) -> &Context {
         // SAFETY: it is borrowed for as long as this lives, and nothing changes it meanwhile.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Fiber for Here {
+impl Fiber for FaultingFiber {
     fn has_room_at(&self, address: usize) -> bool {
         let context = self.context();
         (context.stack_reserve..context.stack_end).contains(&address)
     }
 
-    fn judge(&self, judge: &mut dyn FnMut()) {
+    fn handle(&self, handler: &mut dyn FnMut()) {
         // SAFETY: as in `with_fibers`. What is called does not suspend the fiber.
         unsafe {
             self.context().suspender.as_ref().on_parent_stack(move || {
                 let whole = AbortOnPanic;
-                judge();
+                handler();
                 std::mem::forget(whole);
             });
         }
@@ -58,10 +58,10 @@ impl Fiber for Here {
         context.state.faulted.clone()
     }
 
-    fn wait(&self) -> Verdict {
+    fn wait(&self) -> FaultOutcome {
         let context = self.context();
         context.suspend();
-        context.state.faulted.verdict()
+        context.state.faulted.outcome()
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use fulgurite_flash::MemoryFlash;
-    use fulgurite_sys::faults::{Fault, JudgeStack, Signal, begin_switch, judge_by, may_switch};
+    use fulgurite_sys::faults::{Fault, HandlerStack, Signal, begin_switch, handle_by, may_switch};
 
     use super::*;
     use crate::Runtime;
@@ -98,29 +98,29 @@ mod tests {
     static SWITCHED: AtomicU32 = AtomicU32::new(0);
     static WAITED: AtomicU32 = AtomicU32::new(0);
 
-    fn judge(fault: &Fault) -> Verdict {
-        let Some(mapping) = MAPPING.get() else { return Verdict::NotMine };
+    fn handle_fault(fault: &Fault) -> FaultOutcome {
+        let Some(mapping) = MAPPING.get() else { return FaultOutcome::NotMine };
         let page = fault.address.wrapping_sub(mapping.base) / PAGE;
         if page >= PAGES {
-            return Verdict::NotMine;
+            return FaultOutcome::NotMine;
         }
         let waiter = may_switch().then(begin_switch);
         // SAFETY: it is the descriptor of the test.
         assert_eq!(unsafe { libc::ftruncate(mapping.file, ((page + 1) * PAGE) as i64) }, 0);
         let Some(waiter) = waiter else {
             WAITED.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Again;
+            return FaultOutcome::Again;
         };
         SWITCHED.fetch_add(1, Ordering::Relaxed);
         // It may end before the fiber waits.
-        waiter.end(Verdict::Again);
-        Verdict::Waits
+        waiter.end(FaultOutcome::Again);
+        FaultOutcome::Waits
     }
 
     /// Touches a page for the first time, and tells how many faults have switched, and have not.
     fn touch(page: usize) -> (u32, u32) {
         let at = MAPPING.get().unwrap().base + page * PAGE;
-        // SAFETY: the page is mapped, and the judge makes the file as long.
+        // SAFETY: the page is mapped, and the fault handler makes the file as long.
         unsafe { (at as *mut u8).write_volatile(1) };
         (SWITCHED.load(Ordering::Relaxed), WAITED.load(Ordering::Relaxed))
     }
@@ -130,23 +130,23 @@ mod tests {
         let flash = Arc::new(MemoryFlash::new(4096).unwrap());
         let runtime = Runtime::builder(flash).dram(24 << 20).stack(128 << 10).build().unwrap();
         MAPPING.get_or_init(|| map(PAGES));
-        judge_by(Signal::Bus, judge, JudgeStack::Own).unwrap();
+        handle_by(Signal::Bus, handle_fault, HandlerStack::Own).unwrap();
         let job = |context: &mut Context| {
             assert_eq!(touch(0), (0, 1), "no scope is open");
             let pointer = std::ptr::from_mut(context);
-            let here = Here(NonNull::from(context));
+            let fiber = FaultingFiber(NonNull::from(context));
             // SAFETY: the calls hold nothing, and use the context one after the other.
             unsafe {
-                assert_eq!(in_scope(&here, || touch(1)), (1, 1));
+                assert_eq!(in_scope(&fiber, || touch(1)), (1, 1));
                 let reserve = std::mem::replace(&mut (*pointer).stack_reserve, (*pointer).stack_end);
-                assert_eq!(in_scope(&here, || touch(2)), (1, 2), "there is no room on its stack");
+                assert_eq!(in_scope(&fiber, || touch(2)), (1, 2), "there is no room on its stack");
                 (*pointer).stack_reserve = reserve;
-                assert_eq!(in_scope(&here, || in_scope(&here, || touch(3))), (2, 2), "scopes nest");
-                assert_eq!(in_scope(&here, || (in_scope(&here, || ()), touch(4)).1), (3, 2));
+                assert_eq!(in_scope(&fiber, || in_scope(&fiber, || touch(3))), (2, 2), "scopes nest");
+                assert_eq!(in_scope(&fiber, || (in_scope(&fiber, || ()), touch(4)).1), (3, 2));
                 // Under AddressSanitizer the runtime's own code runs on the fiber's stack.
                 if !cfg!(sanitized) {
                     let own_code = || (*pointer).with_fibers(|_| touch(5));
-                    assert_eq!(in_scope(&here, own_code), (3, 3), "on the worker's stack");
+                    assert_eq!(in_scope(&fiber, own_code), (3, 3), "on the worker's stack");
                 }
             }
             let waited = if cfg!(sanitized) { 3 } else { 4 };

@@ -172,7 +172,7 @@ impl<R: Replacement> Frames<R> {
     #[must_use]
     pub fn take_told(&mut self) -> Vec<(Waiter, Outcome)> {
         let mut told = std::mem::take(&mut self.told);
-        self.cache.take_told(&mut told);
+        self.cache.take_notices(&mut told);
         told
     }
     /// Gives the list of the waits back.
@@ -386,7 +386,7 @@ mod tests {
             }
             self.cache.hand_over();
             let mut told = Vec::new();
-            self.cache.take_told(&mut told);
+            self.cache.take_notices(&mut told);
             told
         }
         fn counts(&self) -> Counts {

@@ -1,24 +1,24 @@
-//! Judges on the stack that a signal interrupted, while its handler runs on the alternate one. That
-//! one may be small: Rust gives its threads 8 KiB.
+//! Fault handlers on the stack that a signal interrupted, while its handler runs on the alternate
+//! one. That one may be small: Rust gives its threads 8 KiB.
 
 use std::ffi::c_void;
 use std::ptr::null;
 
 use crate::arch;
 
-/// Bytes that a judge has on the interrupted stack, or it runs on the alternate one.
+/// Bytes that a fault handler has on the interrupted stack, or it runs on the alternate one.
 const ROOM: usize = 16 << 10;
 const PAGE: usize = 4096;
 
-/// Calls `judge` on the stack that a signal interrupted. False, and it is not called, where that is
-/// the stack of the caller, an alternate one, or one without room.
+/// Calls `handler` on the stack that a signal interrupted. False, and it is not called, where that
+/// is the stack of the caller, an alternate one, or one without room.
 ///
 /// # Safety
 /// The context is the one of the signal that is being handled, with all signals blocked.
-pub(super) unsafe fn call(context: *const libc::ucontext_t, mut judge: &mut dyn FnMut()) -> bool {
-    extern "C" fn call(judge: *mut c_void) {
+pub(super) unsafe fn call(context: *const libc::ucontext_t, mut handler: &mut dyn FnMut()) -> bool {
+    extern "C" fn call(handler: *mut c_void) {
         // SAFETY: it is the pointer that is passed below, and nothing else uses it meanwhile.
-        unsafe { (*judge.cast::<&mut dyn FnMut()>())() }
+        unsafe { (*handler.cast::<&mut dyn FnMut()>())() }
     }
     // SAFETY: the caller's contract.
     let (alternate, interrupted) = unsafe { ((*context).uc_stack, arch::stack_pointer(context)) };
@@ -31,11 +31,11 @@ pub(super) unsafe fn call(context: *const libc::ucontext_t, mut judge: &mut dyn 
     // SAFETY: nothing is in use below the red zone of the interrupted code, which does not continue
     // meanwhile. All of the room was just seen to be writable. The function has the type that its
     // argument wants.
-    unsafe { arch::call_on(top, call, (&raw mut judge).cast()) };
+    unsafe { arch::call_on(top, call, (&raw mut handler).cast()) };
     true
 }
 
-/// Whether a judge has room below an address. What is stored there is overwritten in part.
+/// Whether a fault handler has room below an address. What is stored there is overwritten in part.
 fn has_room(top: usize) -> bool {
     // A guard is no shorter than a page, so none is stepped over.
     (0..=ROOM).step_by(PAGE).all(|depth| is_writable(top.saturating_sub(depth + size_of::<u64>())))
@@ -57,12 +57,12 @@ mod tests {
     use super::*;
     use crate::Region;
     use crate::faults::tests::is_alone;
-    use crate::faults::{Fault, JudgeStack, Signal, SignalStack, Verdict, ask_first, judge_by};
+    use crate::faults::{Fault, FaultOutcome, HandlerStack, Signal, SignalStack, ask_first, handle_by};
     use crate::userfault::Access;
 
     static BASE: AtomicUsize = AtomicUsize::new(0);
     static FIRST: AtomicU32 = AtomicU32::new(0);
-    static JUDGED_AT: AtomicUsize = AtomicUsize::new(0);
+    static HANDLED_AT: AtomicUsize = AtomicUsize::new(0);
 
     fn allow(address: usize) {
         // SAFETY: the page is the test's.
@@ -79,49 +79,49 @@ mod tests {
         }
         is_its
     }
-    fn judge(fault: &Fault) -> Verdict {
+    fn handle_fault(fault: &Fault) -> FaultOutcome {
         if fault.address.wrapping_sub(BASE.load(Ordering::Relaxed)) >= 4 * PAGE {
-            return Verdict::NotMine;
+            return FaultOutcome::NotMine;
         }
         // It needs some of its room.
         std::hint::black_box([1u8; ROOM / 2]);
-        JUDGED_AT.store(arch::stack_pointer_here(), Ordering::Relaxed);
+        HANDLED_AT.store(arch::stack_pointer_here(), Ordering::Relaxed);
         allow(fault.address);
-        Verdict::Again
+        FaultOutcome::Again
     }
     extern "C" fn touch(address: *mut c_void) {
         // SAFETY: the page is the test's.
         unsafe { address.cast::<u8>().write_volatile(1) };
     }
 
-    const NAME: &str = "faults::own_stack::tests::a_judge_has_the_interrupted_stack_where_that_has_room";
+    const NAME: &str = "faults::own_stack::tests::a_fault_handler_has_the_interrupted_stack_where_that_has_room";
 
     #[test]
-    fn a_judge_has_the_interrupted_stack_where_that_has_room() {
+    fn a_fault_handler_has_the_interrupted_stack_where_that_has_room() {
         if !is_alone(NAME) {
             return;
         }
         let region = Region::reserve(4 * PAGE).unwrap();
         region.allow(0, 4 * PAGE, Access::None).unwrap();
         BASE.store(region.base(), Ordering::Relaxed);
-        judge_by(Signal::Segmentation, judge, JudgeStack::Own).unwrap();
+        handle_by(Signal::Segmentation, handle_fault, HandlerStack::Own).unwrap();
         // SAFETY: it changes no registers.
         unsafe { ask_first(Signal::Segmentation, first) }.unwrap();
         let page = |page: usize| (region.base() + page * PAGE) as *mut c_void;
         let alternate = SignalStack::new(64 << 10).unwrap().use_while().unwrap();
         touch(page(0));
-        assert_eq!((FIRST.load(Ordering::Relaxed), JUDGED_AT.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!((FIRST.load(Ordering::Relaxed), HANDLED_AT.load(Ordering::Relaxed)), (1, 0));
 
         touch(page(1));
         let here = arch::stack_pointer_here();
-        assert!(JUDGED_AT.load(Ordering::Relaxed).abs_diff(here) < 4 * ROOM, "it is on the stack of the test");
+        assert!(HANDLED_AT.load(Ordering::Relaxed).abs_diff(here) < 4 * ROOM, "it is on the stack of the test");
         for (number, bytes, is_on_it) in [(2, 2 * ROOM, true), (3, ROOM / 2, false)] {
             let other = SignalStack::new(bytes).unwrap();
             // SAFETY: nothing else is on that stack, and the page is the test's.
             unsafe { arch::call_on(other.base + other.len(), touch, page(number)) };
-            let judged_at = JUDGED_AT.load(Ordering::Relaxed);
-            assert_eq!((other.base..other.base + bytes).contains(&judged_at), is_on_it);
-            assert_eq!((alternate.stack.base..alternate.stack.base + (64 << 10)).contains(&judged_at), !is_on_it);
+            let handled_at = HANDLED_AT.load(Ordering::Relaxed);
+            assert_eq!((other.base..other.base + bytes).contains(&handled_at), is_on_it);
+            assert_eq!((alternate.stack.base..alternate.stack.base + (64 << 10)).contains(&handled_at), !is_on_it);
         }
         assert_eq!(FIRST.load(Ordering::Relaxed), 1);
         drop(alternate);

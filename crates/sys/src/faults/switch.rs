@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   fiber: scope { access } --signal--> handler, on the fiber's stack
-//!                                         | judge, on the worker's stack: begins, with a waiter
-//!                                         | wait: the worker runs others <--- the waiter is told
+//!                                         | fault handlers, on the worker's stack, begin a wait
+//!                                         | wait: the worker runs others <--- the waiter is notified
 //!                                         v
 //!                                       back to the access
 //! ```
@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use super::{Verdict, set_mask};
+use super::{FaultOutcome, set_mask};
 use crate::{arch, workers};
 
 /// What a job holds of its runtime, by which its faults switch.
@@ -60,20 +60,20 @@ pub trait SwitchOnFault {
 pub trait Fiber {
     /// Whether an address is on the fiber's own stack, with room below it for a wait.
     fn has_room_at(&self, address: usize) -> bool;
-    /// Calls `judge` on the stack of the fiber's worker, which has room for it.
-    fn judge(&self, judge: &mut dyn FnMut());
+    /// Calls `handler` on the stack of the fiber's worker, which has room for it.
+    fn handle(&self, handler: &mut dyn FnMut());
     /// The fiber begins to wait. What is returned is to be notified of the end, once. Called while
-    /// [`Fiber::judge`] is.
+    /// [`Fiber::handle`] is.
     fn begin(&self) -> Arc<dyn Waiter>;
-    /// Runs others until the waiter is notified, and returns the verdict with which it was.
-    fn wait(&self) -> Verdict;
+    /// Runs others until the waiter is notified, and returns the outcome with which it was.
+    fn wait(&self) -> FaultOutcome;
 }
 
 /// What is notified that a fault has ended.
 pub trait Waiter: Send + Sync {
-    /// It has ended: [`Verdict::Again`] or [`Verdict::Failed`]. Any thread calls, with locks of its
-    /// own: this neither allocates nor waits.
-    fn end(&self, verdict: Verdict);
+    /// It has ended: [`FaultOutcome::Again`] or [`FaultOutcome::Failed`]. Any thread calls, with
+    /// locks of its own: this neither allocates nor waits.
+    fn end(&self, outcome: FaultOutcome);
 }
 
 type Pointer = NonNull<dyn Fiber>;
@@ -81,8 +81,8 @@ type Pointer = NonNull<dyn Fiber>;
 thread_local! {
     /// The fiber whose scope is open. None while one of its faults is handled.
     static SCOPE: Cell<Option<Pointer>> = const { Cell::new(None) };
-    /// The fiber whose fault is being judged, and may switch.
-    static JUDGED: Cell<Option<Pointer>> = const { Cell::new(None) };
+    /// The fiber whose fault is being handled, and may switch.
+    static HANDLED: Cell<Option<Pointer>> = const { Cell::new(None) };
 }
 
 /// Opens what it holds when it is dropped.
@@ -108,21 +108,21 @@ pub unsafe fn in_scope<R>(fiber: &dyn Fiber, call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Whether the fault that this thread judges may switch: then [`begin_switch`] is called in place
+/// Whether the fault that this thread handles may switch: then [`begin_switch`] is called in place
 /// of a wait.
 #[must_use]
 pub fn may_switch() -> bool {
-    workers::is_here() && JUDGED.get().is_some()
+    workers::is_here() && HANDLED.get().is_some()
 }
 
-/// The fiber of the fault that is being judged begins to wait. What is returned is to be notified
-/// of the end, and the judge returns [`Verdict::Waits`].
+/// The fiber of the fault that is being handled begins to wait. What is returned is to be notified
+/// of the end, and the fault handler returns [`FaultOutcome::Waits`].
 ///
 /// # Panics
 /// When the fault may not switch ([`may_switch`]).
 #[must_use]
 pub fn begin_switch() -> Arc<dyn Waiter> {
-    let fiber = JUDGED.take().expect("the fault may switch");
+    let fiber = HANDLED.take().expect("the fault may switch");
     // SAFETY: its scope lasts until the fault has ended, on this thread.
     unsafe { fiber.as_ref() }.begin()
 }
@@ -146,26 +146,26 @@ impl Drop for Closed {
 }
 
 impl Closed {
-    /// Judges a fault, whose access had these signals blocked, and waits for its end.
-    pub(super) fn judge(&self, mut judge: impl FnMut() -> Verdict, blocked: u64) -> Verdict {
+    /// Handles a fault, whose access had these signals blocked, and waits for its end.
+    pub(super) fn handle_fault(&self, mut handler: impl FnMut() -> FaultOutcome, blocked: u64) -> FaultOutcome {
         // SAFETY: the scope lasts until the access has ended, and this is its thread.
         let fiber = self.0.map(|fiber| unsafe { &*fiber.as_ptr() });
         let Some(fiber) =
             fiber.filter(|fiber| fiber.has_room_at(arch::stack_pointer_here()) && !std::thread::panicking())
         else {
-            return judge();
+            return handler();
         };
-        JUDGED.set(self.0);
-        let mut verdict = Verdict::NotMine;
-        fiber.judge(&mut || verdict = judge());
-        let has_begun = JUDGED.take().is_none();
-        assert_eq!(has_begun, verdict == Verdict::Waits, "a judge that begins a switch says so");
-        if verdict == Verdict::Waits {
+        HANDLED.set(self.0);
+        let mut outcome = FaultOutcome::NotMine;
+        fiber.handle(&mut || outcome = handler());
+        let has_begun = HANDLED.take().is_none();
+        assert_eq!(has_begun, outcome == FaultOutcome::Waits, "a handler that begins a switch says so");
+        if outcome == FaultOutcome::Waits {
             let all = set_mask(blocked);
-            verdict = fiber.wait();
+            outcome = fiber.wait();
             set_mask(all);
         }
-        verdict
+        outcome
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::faults::tests::is_alone;
-    use crate::faults::{Fault, JudgeStack, Signal, bit, judge_by};
+    use crate::faults::{Fault, HandlerStack, Signal, bit, handle_by};
 
     const PAGE: usize = 4096;
     /// A mapping of a file that has no bytes yet: its pages are missing, by `SIGBUS`.
@@ -189,44 +189,44 @@ mod tests {
         // SAFETY: it is the descriptor of the test.
         assert_eq!(unsafe { libc::ftruncate(FILE.load(Ordering::Relaxed) as i32, PAGE as i64) }, 0);
     }
-    fn judge(fault: &Fault) -> Verdict {
+    fn handle_fault(fault: &Fault) -> FaultOutcome {
         if fault.address.wrapping_sub(BASE.load(Ordering::Relaxed)) >= PAGE {
-            return Verdict::NotMine;
+            return FaultOutcome::NotMine;
         }
         if !may_switch() {
             grow();
-            return Verdict::Again;
+            return FaultOutcome::Again;
         }
         assert_eq!(set_mask(u64::MAX) | bit(libc::SIGKILL) | bit(libc::SIGSTOP), u64::MAX);
         let waiter = begin_switch();
         assert!(!may_switch(), "once");
-        waiter.end(Verdict::Again);
-        Verdict::Waits
+        waiter.end(FaultOutcome::Again);
+        FaultOutcome::Waits
     }
 
     #[derive(Default)]
-    struct Told(Mutex<Vec<Verdict>>);
-    impl Waiter for Told {
-        fn end(&self, verdict: Verdict) {
-            self.0.lock().unwrap().push(verdict);
+    struct Ends(Mutex<Vec<FaultOutcome>>);
+    impl Waiter for Ends {
+        fn end(&self, outcome: FaultOutcome) {
+            self.0.lock().unwrap().push(outcome);
         }
     }
     /// A fiber that runs nothing else.
     struct Alone {
-        told: Arc<Told>,
+        told: Arc<Ends>,
         has_room: AtomicBool,
     }
     impl Fiber for Alone {
         fn has_room_at(&self, _: usize) -> bool {
             self.has_room.load(Ordering::Relaxed)
         }
-        fn judge(&self, judge: &mut dyn FnMut()) {
-            judge();
+        fn handle(&self, handler: &mut dyn FnMut()) {
+            handler();
         }
         fn begin(&self) -> Arc<dyn Waiter> {
             self.told.clone()
         }
-        fn wait(&self) -> Verdict {
+        fn wait(&self) -> FaultOutcome {
             assert!(SCOPE.get().is_none() && !may_switch(), "others run");
             assert_eq!(set_mask(bit(libc::SIGUSR2)), bit(libc::SIGUSR1), "as the access had them");
             grow();
@@ -249,7 +249,7 @@ mod tests {
             libc::mmap(null_mut(), PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         BASE.store(base.addr(), Ordering::Relaxed);
-        judge_by(Signal::Bus, judge, JudgeStack::Own).unwrap();
+        handle_by(Signal::Bus, handle_fault, HandlerStack::Own).unwrap();
         let before = set_mask(bit(libc::SIGUSR1));
         let touch = || {
             file.set_len(0).unwrap();

@@ -18,8 +18,8 @@ use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::affinity;
 
 use super::contents::{self, Contents};
+use super::file_identity;
 use super::nand::{self, NandSpec, Scaling};
-use super::places;
 use super::wear;
 use super::{NandChoice, nand_choice, open_base};
 use crate::bad_input::{OrBadInput, bad_input};
@@ -469,7 +469,7 @@ fn worn(kept: Kept<'_>) -> Result<Option<PathBuf>> {
             wear.to_owned()
         }
     };
-    places::apart_from_wear(&wear, &[("--data", data)])?;
+    file_identity::apart_from_wear(&wear, &[("--data", data)])?;
     if std::fs::symlink_metadata(&wear).is_ok_and(|found| !found.is_file()) {
         bad_input!("--wear {} must be a file of its own; choose another path", wear.display());
     }

@@ -3,10 +3,10 @@
 
 mod contents;
 pub mod device;
+pub mod file_identity;
 pub mod nand;
 mod nand_choice;
 mod nand_counts;
-pub mod places;
 pub mod wear;
 
 use std::ops::ControlFlow;

@@ -21,7 +21,7 @@ use crate::settings::Wanted;
 
 /// See the module.
 #[derive(Debug)]
-pub enum Way {
+pub enum FaultBackend {
     /// userfaultfd, which serves the kernel or makes signals.
     Userfault(Userfault),
     /// A file whose missing pages are hidden.
@@ -30,7 +30,7 @@ pub enum Way {
 
 /// Where a page is that was given to the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Given {
+pub enum Installed {
     /// There, and no more in its frame.
     Moved,
     /// There, and what its frame has is of no use any more.
@@ -39,31 +39,31 @@ pub enum Given {
     Copied,
 }
 
-impl Way {
+impl FaultBackend {
     /// The best backend that this process may take of those that are wanted. Also says why it is
     /// not the best of all.
-    pub fn choose(region: &Region, wanted: Wanted) -> Result<(Way, Option<String>), Error> {
+    pub fn choose(region: &Region, wanted: Wanted) -> Result<(FaultBackend, Option<String>), Error> {
         let mut refused = None;
         if let Wanted::Any | Wanted::Compatible = wanted {
             match (Userfault::open(), wanted) {
-                (Ok(userfault), _) => return Ok((Way::watch(userfault, region)?, None)),
+                (Ok(userfault), _) => return Ok((FaultBackend::watch(userfault, region)?, None)),
                 (Err(error), Wanted::Compatible) => return Err(error.into()),
                 (Err(error), _) => refused = Some(error.to_string()),
             }
         }
         if let Wanted::Any | Wanted::InLine = wanted {
             match Userfault::open_in_line() {
-                Ok(userfault) => return Ok((Way::watch(userfault, region)?, refused)),
+                Ok(userfault) => return Ok((FaultBackend::watch(userfault, region)?, refused)),
                 Err(error) => refused = Some(error.to_string()),
             }
         }
         let hiding = if wanted == Wanted::Protection { Some(Hiding::Protection) } else { None };
-        Ok((Way::Hidden(HiddenFile::back(region, hiding).map_err(cannot("map memory of a file"))?), refused))
+        Ok((FaultBackend::Hidden(HiddenFile::back(region, hiding).map_err(cannot("map memory of a file"))?), refused))
     }
 
-    fn watch(userfault: Userfault, region: &Region) -> Result<Way, Error> {
+    fn watch(userfault: Userfault, region: &Region) -> Result<FaultBackend, Error> {
         userfault.watch_writes(region)?;
-        Ok(Way::Userfault(userfault))
+        Ok(FaultBackend::Userfault(userfault))
     }
 
     /// This backend in a child. There, `taken` pages have been given to the program, and it may do
@@ -73,18 +73,18 @@ impl Way {
         region: &Region,
         taken: &[(usize, usize)],
         limited: &[(usize, usize, Access)],
-    ) -> Result<Way, Error> {
+    ) -> Result<FaultBackend, Error> {
         match self {
-            Way::Userfault(userfault) => Way::watch(userfault.again()?, region),
-            Way::Hidden(file) => {
+            FaultBackend::Userfault(userfault) => FaultBackend::watch(userfault.again()?, region),
+            FaultBackend::Hidden(file) => {
                 let file = HiddenFile::back(region, Some(file.hiding())).map_err(cannot("map memory of a file"))?;
-                let way = Way::Hidden(file);
+                let backend = FaultBackend::Hidden(file);
                 let read_write = taken.iter().map(|(start, pages)| (*start, *pages, Access::ReadWrite));
                 for (start, pages, access) in read_write.chain(limited.iter().copied()) {
                     let (offset, len) = (start * SUBPAGE_BYTES, pages * SUBPAGE_BYTES);
-                    way.begin(region, offset, len, access).map_err(cannot("map memory of a file"))?;
+                    backend.begin(region, offset, len, access).map_err(cannot("map memory of a file"))?;
                 }
-                Ok(way)
+                Ok(backend)
             }
         }
     }
@@ -92,8 +92,8 @@ impl Way {
     /// Lets pages come back to an arena.
     pub fn take_back_to(&self, arena: &Arena) -> Result<(), Error> {
         match self {
-            Way::Userfault(userfault) => Ok(userfault.take_back_to(arena)?),
-            Way::Hidden(_) => {
+            FaultBackend::Userfault(userfault) => Ok(userfault.take_back_to(arena)?),
+            FaultBackend::Hidden(_) => {
                 arena.inherit(false);
                 Ok(())
             }
@@ -104,55 +104,55 @@ impl Way {
     /// themselves.
     pub fn is_in_line(&self) -> bool {
         match self {
-            Way::Userfault(userfault) => userfault.is_in_line(),
-            Way::Hidden(_) => true,
+            FaultBackend::Userfault(userfault) => userfault.is_in_line(),
+            FaultBackend::Hidden(_) => true,
         }
     }
     /// The signal of an access to a missing page.
     pub fn signal(&self) -> Signal {
         match self {
-            Way::Userfault(_) => Signal::Bus,
-            Way::Hidden(_) => Signal::Segmentation,
+            FaultBackend::Userfault(_) => Signal::Bus,
+            FaultBackend::Hidden(_) => Signal::Segmentation,
         }
     }
     /// The region is memory of a file, of which a child cannot have a copy.
     pub fn is_hidden(&self) -> bool {
-        matches!(self, Way::Hidden(_))
+        matches!(self, FaultBackend::Hidden(_))
     }
     /// Each lone page may take mappings, whose number in a process is limited.
     pub fn takes_mappings(&self) -> bool {
-        matches!(self, Way::Hidden(file) if file.hiding() == Hiding::Protection)
+        matches!(self, FaultBackend::Hidden(file) if file.hiding() == Hiding::Protection)
     }
 
     /// Whether pages can be protected from writes when they are given to the program.
     pub fn protects(&self) -> bool {
-        matches!(self, Way::Userfault(_))
+        matches!(self, FaultBackend::Userfault(_))
     }
     /// Lets the program write to a page that is protected, and wakes what waits for that.
     pub fn unprotect(&self, region: &Region, offset: usize) -> std::io::Result<()> {
         match self {
-            Way::Userfault(userfault) => userfault.unprotect(region, offset),
-            Way::Hidden(_) => Ok(()),
+            FaultBackend::Userfault(userfault) => userfault.unprotect(region, offset),
+            FaultBackend::Hidden(_) => Ok(()),
         }
     }
 
     /// Appends accesses that wait in the kernel.
     pub fn read(&self, into: &mut Vec<Waiting>) -> usize {
         match self {
-            Way::Userfault(userfault) => userfault.read(into),
-            Way::Hidden(_) => 0,
+            FaultBackend::Userfault(userfault) => userfault.read(into),
+            FaultBackend::Hidden(_) => 0,
         }
     }
     /// Lets accesses to a page that wait in the kernel try again.
     pub fn wake(&self, region: &Region, offset: usize) {
-        if let Way::Userfault(userfault) = self {
+        if let FaultBackend::Userfault(userfault) = self {
             userfault.wake(region, offset);
         }
     }
     /// Ends accesses to a page with a `SIGBUS`. Where threads resolve their faults, each of them is
     /// notified.
     pub fn poison(&self, region: &Region, offset: usize) {
-        if let Way::Userfault(userfault) = self
+        if let FaultBackend::Userfault(userfault) = self
             && userfault.poison(region, offset).is_ok()
         {
             userfault.wake(region, offset);
@@ -160,14 +160,14 @@ impl Way {
     }
     /// Whether locks of the program were ended to move its pages.
     pub fn has_unlocked(&self) -> bool {
-        matches!(self, Way::Userfault(userfault) if userfault.has_unlocked())
+        matches!(self, FaultBackend::Userfault(userfault) if userfault.has_unlocked())
     }
 
     /// Begins with pages that are all missing: the program may do this with them.
     pub fn begin(&self, region: &Region, offset: usize, len: usize, access: Access) -> std::io::Result<()> {
         match self {
-            Way::Userfault(_) => region.allow(offset, len, access),
-            Way::Hidden(file) => {
+            FaultBackend::Userfault(_) => region.allow(offset, len, access),
+            FaultBackend::Hidden(file) => {
                 file.hide(region, offset, len)?;
                 self.allow(region, offset, len, access)
             }
@@ -180,8 +180,8 @@ impl Way {
     /// Forgets pages with what they hold: the next access finds them missing.
     pub fn forget(&self, region: &Region, offset: usize, len: usize) -> std::io::Result<()> {
         match self {
-            Way::Userfault(_) => region.unmap_pages(offset, len),
-            Way::Hidden(file) => {
+            FaultBackend::Userfault(_) => region.unmap_pages(offset, len),
+            FaultBackend::Hidden(file) => {
                 file.hide(region, offset, len)?;
                 file.discard(offset, len)
             }
@@ -198,14 +198,14 @@ impl Way {
         to: usize,
         access: Access,
         protected: bool,
-    ) -> Result<Given, NotMoved> {
+    ) -> Result<Installed, NotMoved> {
         match self {
-            Way::Userfault(userfault) => match access {
+            FaultBackend::Userfault(userfault) => match access {
                 Access::None => Err(NotMoved::Access),
-                Access::Read => userfault.copy_in(arena, from, region, to, false).map(|()| Given::Copied),
-                Access::ReadWrite => userfault.copy_in(arena, from, region, to, protected).map(|()| Given::Left),
+                Access::Read => userfault.copy_in(arena, from, region, to, false).map(|()| Installed::Copied),
+                Access::ReadWrite => userfault.copy_in(arena, from, region, to, protected).map(|()| Installed::Left),
             },
-            Way::Hidden(file) => {
+            FaultBackend::Hidden(file) => {
                 let shown = file
                     .write(arena, from, to)
                     .and_then(|()| file.show(region, to, SUBPAGE_BYTES, access))
@@ -213,7 +213,7 @@ impl Way {
                 shown.map_err(not_moved)?;
                 // Never twice in DRAM for longer than this.
                 arena.discard(from, SUBPAGE_BYTES);
-                Ok(Given::Moved)
+                Ok(Installed::Moved)
             }
         }
     }
@@ -221,7 +221,7 @@ impl Way {
     /// Takes the page at `from` in the region back to `to` in the arena.
     pub fn take(&self, region: &Region, from: usize, arena: &Arena, to: usize) -> Result<(), NotMoved> {
         match self {
-            Way::Userfault(userfault) => match userfault.move_out(region, from, arena, to) {
+            FaultBackend::Userfault(userfault) => match userfault.move_out(region, from, arena, to) {
                 Err(NotMoved::Exists) => {
                     // A read of the frame has made a page of zeros there.
                     arena.discard(to, SUBPAGE_BYTES);
@@ -229,7 +229,7 @@ impl Way {
                 }
                 result => result,
             },
-            Way::Hidden(file) => {
+            FaultBackend::Hidden(file) => {
                 file.hide(region, from, SUBPAGE_BYTES).map_err(not_moved)?;
                 file.read(from, arena, to).map_err(not_moved)?;
                 let _ = file.discard(from, SUBPAGE_BYTES);
@@ -243,10 +243,10 @@ fn not_moved(error: std::io::Error) -> NotMoved {
     NotMoved::Other(error.raw_os_error().unwrap_or(0))
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for FaultBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Way::Userfault(userfault) => match (userfault.is_in_line(), userfault.origin()) {
+            FaultBackend::Userfault(userfault) => match (userfault.is_in_line(), userfault.origin()) {
                 (false, userfault::Origin::Device) => {
                     "userfaultfd by /dev/userfaultfd, which also serves system calls; a handler thread (compatible \
                      mode); pages are copied in, and dropped or moved out"
@@ -264,7 +264,7 @@ impl std::fmt::Display for Way {
                      are wrapped; pages are copied in, and dropped or moved out"
                 }
             },
-            Way::Hidden(file) => match file.hiding() {
+            FaultBackend::Hidden(file) => match file.hiding() {
                 Hiding::Guards => {
                     "guard pages on memory of a file, found by SIGSEGV; threads resolve their own faults (in-line \
                      mode), and system calls are wrapped; pages are copied"

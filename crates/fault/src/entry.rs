@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!  compatible:  kernel --userfaultfd--> handler thread, which has the pager for good
-//!  in-line:     thread --SIGSEGV--> judge: takes the pager, begins, gives it back
+//!  in-line:     thread --SIGSEGV--> fault handler: takes the pager, begins, gives it back
 //!                                     +--> reads by itself, and takes the pager again
 //!                                     +--> sleeps on its gate <-- handler thread <-- completion
 //!                                     +--> runs other fibers <---/
 //! ```
 //!
-//! A judge runs with all signals blocked. What holds the pager touches no memory of the region, and
-//! takes no lock that a program's thread holds without blocking signals.
+//! A fault handler runs with all signals blocked. What holds the pager touches no memory of the
+//! region, and takes no lock that a program's thread holds without blocking signals.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::Request;
-use fulgurite_sys::faults::{self, Fault, Verdict};
+use fulgurite_sys::faults::{self, Fault, FaultOutcome};
 use fulgurite_sys::threads::ProgramThreads;
 use fulgurite_sys::{Gate, Notifier, gate, signals};
 
 use crate::command::lock;
 use crate::error::{Error, cannot};
 use crate::own_reads::{Own, OwnReads};
-use crate::pager::{Begun, IDLE, LOOK_NS, Pager, verdict_of};
+use crate::pager::{CHECK_NS, FaultStart, IDLE, Pager, outcome_of};
 
 /// How long a thread waits for another to end its fault, where all places for faults are taken.
 const CROWDED: Duration = Duration::from_micros(200);
@@ -33,7 +33,7 @@ const CROWDED: Duration = Duration::from_micros(200);
 const POLL: Duration = Duration::from_micros(100);
 
 /// See the module.
-pub struct Door {
+pub struct FaultEntry {
     /// Taken away by a child.
     pub pager: Mutex<Option<Box<Pager>>>,
     /// A thread wants to fork.
@@ -69,7 +69,7 @@ impl Program {
         Ok(Program { threads: Mutex::new(ProgramThreads::new()?), ended })
     }
     /// Checks whether its threads have ended. Returns whether the first one has.
-    fn look(&self) -> bool {
+    fn check_for_end(&self) -> bool {
         let mut threads = lock(&self.threads);
         if let Some(word) = threads.end() {
             (self.ended)(word);
@@ -78,13 +78,16 @@ impl Program {
     }
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for FaultEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Door").field("forks", &self.forks).field("is_in_line", &self.is_in_line).finish_non_exhaustive()
+        f.debug_struct("FaultEntry")
+            .field("forks", &self.forks)
+            .field("is_in_line", &self.is_in_line)
+            .finish_non_exhaustive()
     }
 }
 
-impl Door {
+impl FaultEntry {
     /// The handler thread's life.
     fn handle(&self) -> ! {
         let mut pager = lock(&self.pager);
@@ -93,7 +96,7 @@ impl Door {
             let _ = pager.parts.budget.measure_by_this_thread();
         }
         self.has_begun.set(1);
-        let mut next_look_ns = 0;
+        let mut next_check_ns = 0;
         loop {
             let forks = self.forks.load(Ordering::Acquire);
             let now = pager.as_mut().expect("only a child takes it away");
@@ -108,10 +111,10 @@ impl Door {
             }
             let is_busy = now.turn();
             if let Some(program) = self.program.get()
-                && now.clock.now_ns() >= next_look_ns
+                && now.clock.now_ns() >= next_check_ns
             {
-                now.is_near_end = program.look();
-                next_look_ns = now.clock.now_ns() + LOOK_NS;
+                now.is_near_end = program.check_for_end();
+                next_check_ns = now.clock.now_ns() + CHECK_NS;
             }
             if !self.is_in_line {
                 if !is_busy {
@@ -132,17 +135,17 @@ impl Door {
     }
 
     /// Starts the handler thread.
-    pub fn start(self: &Arc<Door>) -> Result<(), Error> {
-        let door = self.clone();
+    pub fn start(self: &Arc<FaultEntry>) -> Result<(), Error> {
+        let entry = self.clone();
         // The program's signal handlers may touch its memory, for which this thread would wait.
-        let started = signals::start_for_good(c"fulgurite", move || door.handle());
+        let started = signals::start_for_good(c"fulgurite", move || entry.handle());
         started.map_err(cannot("start the thread that handles faults"))?;
         // Until then it opens files.
         self.has_begun.wait_while(0);
         Ok(())
     }
 
-    /// The pager, when no fork is under way.
+    /// The pager, when no fork is under backend.
     fn take(&self) -> MutexGuard<'_, Option<Box<Pager>>> {
         let mut pager = lock(&self.pager);
         while pager.as_ref().is_some_and(|pager| pager.winds_down) {
@@ -152,14 +155,14 @@ impl Door {
     }
 
     /// Resolves a fault of this thread, or begins to, where it switches. All signals are blocked.
-    pub fn judge(&self, subpage: u32, fault: &Fault) -> Verdict {
+    pub fn handle_fault(&self, subpage: u32, fault: &Fault) -> FaultOutcome {
         let switches = faults::may_switch();
         self.wait_for(subpage, switches, |pager| pager.begin_fault(subpage, fault, switches))
     }
 
     /// Makes a subpage resident and pins it. Returns whether it is pinned. All signals are blocked.
     pub fn hold(&self, subpage: u32) -> bool {
-        self.wait_for(subpage, false, |pager| pager.begin_hold(subpage)) == Verdict::Again
+        self.wait_for(subpage, false, |pager| pager.begin_hold(subpage)) == FaultOutcome::Again
     }
 
     /// Gives pins back.
@@ -170,15 +173,15 @@ impl Door {
     }
 
     /// Begins a fault of a subpage, and waits for its end. With `switches`, its fiber does that.
-    fn wait_for(&self, subpage: u32, switches: bool, mut begin: impl FnMut(&mut Pager) -> Begun) -> Verdict {
+    fn wait_for(&self, subpage: u32, switches: bool, mut begin: impl FnMut(&mut Pager) -> FaultStart) -> FaultOutcome {
         loop {
             let mut guard = self.take();
-            let Some(pager) = guard.as_mut() else { return Verdict::NotMine };
+            let Some(pager) = guard.as_mut() else { return FaultOutcome::NotMine };
             if !switches {
                 self.own.want(subpage);
             }
             let begun = begin(pager);
-            if let (Begun::Waits(slot), true) = (begun, switches) {
+            if let (FaultStart::Waits(slot), true) = (begun, switches) {
                 pager.switch(slot, faults::begin_switch());
             }
             let taken = self.own.taken();
@@ -187,19 +190,19 @@ impl Door {
             if wakes {
                 self.notifier.notify();
             }
-            if switches && matches!(begun, Begun::Waits(_)) {
-                return Verdict::Waits;
+            if switches && matches!(begun, FaultStart::Waits(_)) {
+                return FaultOutcome::Waits;
             }
-            let gate = if let Begun::Waits(slot) = begun { Some(&self.gates[slot as usize]) } else { None };
+            let gate = if let FaultStart::Waits(slot) = begun { Some(&self.gates[slot as usize]) } else { None };
             if let Some((own, request)) = taken {
                 self.read(own, request, gate);
             }
             match (begun, gate) {
-                (Begun::Ended(verdict), _) => return verdict,
+                (FaultStart::Ended(outcome), _) => return outcome,
                 (_, Some(gate)) => {
                     let ended = gate.wait_while(IDLE);
                     gate.set_quietly(IDLE);
-                    return verdict_of(ended);
+                    return outcome_of(ended);
                 }
                 (_, None) => gate::nap(CROWDED),
             }

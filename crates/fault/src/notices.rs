@@ -10,28 +10,28 @@ use crate::statistics::Summary;
 
 /// Where words go, if anywhere. Words that cannot be written are lost.
 #[derive(Debug, Default)]
-pub struct Told(Option<File>);
+pub struct Notices(Option<File>);
 
-impl Told {
+impl Notices {
     /// To this file.
     #[must_use]
-    pub fn to(file: Option<File>) -> Told {
-        Told(file)
+    pub fn to(file: Option<File>) -> Notices {
+        Notices(file)
     }
     /// Tells a line.
-    pub fn tell(&self, text: &str) {
-        self.tell_line(&format!("fulgurite run: {text}"));
+    pub fn report(&self, text: &str) {
+        self.report_line(&format!("fulgurite run: {text}"));
     }
     /// Tells figures: as a line of JSON with this process' number, or as words with others before
     /// them.
-    pub fn tell_figures(&self, figures: &Summary, json: bool, before: &str) {
+    pub fn report_figures(&self, figures: &Summary, json: bool, before: &str) {
         match json {
-            true => self.tell_line(&figures.to_json(std::process::id())),
-            false => self.tell(&format!("{before}{figures}")),
+            true => self.report_line(&figures.to_json(std::process::id())),
+            false => self.report(&format!("{before}{figures}")),
         }
     }
     /// Tells a line as it is, without a name before it.
-    pub fn tell_line(&self, line: &str) {
+    pub fn report_line(&self, line: &str) {
         if let Some(mut file) = self.0.as_ref() {
             // One write, so that lines of several processes do not mix.
             let line = format!("{line}\n");

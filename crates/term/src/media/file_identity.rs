@@ -13,7 +13,7 @@ use crate::checks;
 
 /// What a path is of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FileIdentity {
     /// What is there.
     File {
         /// Its file system.
@@ -25,14 +25,14 @@ pub enum Place {
     Name(PathBuf),
 }
 
-impl Place {
+impl FileIdentity {
     /// The place of a path, whose links are followed.
-    pub fn of(path: &Path) -> Place {
+    pub fn of(path: &Path) -> FileIdentity {
         if let Ok(found) = std::fs::metadata(path) {
-            return Place::File { device: found.dev(), inode: found.ino() };
+            return FileIdentity::File { device: found.dev(), inode: found.ino() };
         }
         let parent = checks::parent_of(path);
-        Place::Name(parent.canonicalize().unwrap_or(parent).join(path.file_name().unwrap_or_default()))
+        FileIdentity::Name(parent.canonicalize().unwrap_or(parent).join(path.file_name().unwrap_or_default()))
     }
 }
 
@@ -42,9 +42,9 @@ impl Place {
 /// # Errors
 /// `BadInput`.
 pub fn apart_from_wear(state: &Path, others: &[(&str, &Path)]) -> Result<()> {
-    let (there, begun) = (Place::of(state), Place::of(&wear::begun_at(state)));
+    let (there, begun) = (FileIdentity::of(state), FileIdentity::of(&wear::begun_at(state)));
     for (option, other) in others {
-        let (place, other, state) = (Place::of(other), other.display(), state.display());
+        let (place, other, state) = (FileIdentity::of(other), other.display(), state.display());
         if place == there {
             bad_input!(
                 "{option} {other} is where the NAND's state is kept (--wear {state}), which must be a file of its own; choose another path"
@@ -78,8 +78,8 @@ mod tests {
             }
             let ways = ["inner/state", "./inner/state", "inner/../inner/state", "link/state", "link/./state"];
             for way in ways {
-                assert_eq!(Place::of(&at(way)), Place::of(&at("inner/state")), "{way}");
-                assert_ne!(Place::of(&at(way)), Place::of(&at("state")), "{way}");
+                assert_eq!(FileIdentity::of(&at(way)), FileIdentity::of(&at("inner/state")), "{way}");
+                assert_ne!(FileIdentity::of(&at(way)), FileIdentity::of(&at("state")), "{way}");
                 for (other, says) in [("", "is kept"), (".new", "before it is renamed")] {
                     let other = at(&format!("{way}{other}"));
                     let error = apart_from_wear(&at("inner/state"), &[("--boot", &other)]).unwrap_err().to_string();
@@ -88,7 +88,7 @@ mod tests {
             }
         }
         std::os::unix::fs::symlink("inner/state", at("also")).unwrap();
-        assert_eq!(Place::of(&at("also")), Place::of(&at("inner/state")));
+        assert_eq!(FileIdentity::of(&at("also")), FileIdentity::of(&at("inner/state")));
         apart_from_wear(&at("inner/state"), &[("--boot", &at("state")), ("--data", &at("inner/state.ne"))]).unwrap();
     }
 }
