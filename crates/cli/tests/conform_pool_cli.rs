@@ -204,7 +204,7 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn reading_changes_nothing() {
     let directory = pool();
     let path = directory.path();
     // Written and unsynced data, and a journal that recovery goes back in: it would write most
@@ -406,7 +406,7 @@ fn a_copy_of_the_superblock_is_repaired_and_nothing_else() {
 }
 
 #[test]
-fn a_loss_is_named_looked_around_and_accepted() {
+fn a_loss_is_named_inspected_and_accepted() {
     let directory = pool();
     let path = directory.path();
     let pool = path.join("a.pool");

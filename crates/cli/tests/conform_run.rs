@@ -51,7 +51,7 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
 }
 
 #[test]
-fn figures_are_told_as_lines_of_json() {
+fn figures_are_reported_as_lines_of_json() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "touch") else { return };
     let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());
@@ -188,7 +188,7 @@ fn children_find_what_was_there_at_the_fork() {
 }
 
 #[test]
-fn a_cap_that_other_memory_passes_is_told_and_nobody_has_to_listen() {
+fn a_cap_that_other_memory_passes_is_reported_and_nobody_has_to_listen() {
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compiled(directory.path(), "outgrows") else { return };
     let (program, flash) = (program.to_str().unwrap(), directory.path().to_str().unwrap());

@@ -84,7 +84,7 @@ fn more_children_than_may_share_memory_harm_none_of_the_others() {
 }
 
 #[test]
-fn what_a_system_call_does_not_ask_for_is_not_looked_at() {
+fn what_a_system_call_does_not_ask_for_is_not_read() {
     // Woken by the word alone: what is in the other registers may look like an address.
     each_mode(&["unasked"], Some("wake: done\nmincore: done\nthere: 0, 0, wrong: 0\n"), ended_well);
 }

@@ -99,7 +99,7 @@ fn programs_that_run_are_shown_until_they_end() {
     for pid in &all {
         assert!(table.contains(&pid.to_string()), "{table}");
     }
-    rates_are_of_the_time_between_two_looks(&one.pids[0].to_string());
+    rates_are_of_the_time_between_two_samples(&one.pids[0].to_string());
     others_see_nothing(directory.path(), &one.pids[0].to_string());
 
     let (right, told) = two.end();
@@ -114,7 +114,7 @@ fn programs_that_run_are_shown_until_they_end() {
 }
 
 /// A line each time, until the reader has enough.
-fn rates_are_of_the_time_between_two_looks(pid: &str) {
+fn rates_are_of_the_time_between_two_samples(pid: &str) {
     let mut command = Command::new(FULGURITE);
     command.args(["top", "--json", "--every", "20ms", pid]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -101,7 +101,7 @@ fn told(directory: &Path, words: &[&str]) {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
+fn a_full_file_system_is_reported_and_space_that_is_made_is_used() {
     const WHAT: &str = "times a file system was full";
     let (seed, rounds) = (trials::first_seed(std::process::id().into()), trials::runs(20));
     println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS={rounds}");

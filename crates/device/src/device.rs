@@ -20,7 +20,7 @@ use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock, planted};
 use crate::cached::CachedFlash;
 use crate::dram::{Budget, DeviceDram, Share};
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
-use crate::hosts::{Hosts, OpenPair, Refusal, Who};
+use crate::hosts::{HostIdentity, Hosts, OpenPair, Refusal};
 use crate::region::{DeviceStatus, Region};
 use crate::session::Session;
 
@@ -114,12 +114,12 @@ impl Run {
 }
 
 /// What is behind the firmware.
-struct Behind {
+struct FirmwareMedium {
     flash: Arc<dyn Flash>,
     pool: Option<Arc<Pool>>,
 }
 
-impl Behind {
+impl FirmwareMedium {
     /// DRAM that it may come to.
     fn set_aside(&self) -> usize {
         self.flash.traits().dram_bytes
@@ -134,7 +134,7 @@ impl Behind {
 pub struct Device {
     config: DeviceConfig,
     single_core: bool,
-    medium: Behind,
+    medium: FirmwareMedium,
     /// Names this opening of the medium. It stays when the thread is started again, which loses no
     /// write, and changes when a session has ended.
     instance: Arc<AtomicU64>,
@@ -214,7 +214,7 @@ impl Device {
     /// # Errors
     /// When the kernel refuses thread, core or descriptor.
     pub fn start(flash: Arc<dyn Flash>, config: DeviceConfig) -> Result<Device, OpenError> {
-        Device::over(Behind { flash, pool: None }, config)
+        Device::over(FirmwareMedium { flash, pool: None }, config)
     }
     /// Starts a device over the journaled store, its translation layer, with memory operations.
     ///
@@ -222,9 +222,9 @@ impl Device {
     /// As [`Device::start`].
     pub fn start_store(store: Layered<Pool>, config: DeviceConfig) -> Result<Device, OpenError> {
         let pool = Some(store.layer().clone());
-        Device::over(Behind { flash: Arc::new(store), pool }, config)
+        Device::over(FirmwareMedium { flash: Arc::new(store), pool }, config)
     }
-    fn over(mut medium: Behind, config: DeviceConfig) -> Result<Device, OpenError> {
+    fn over(mut medium: FirmwareMedium, config: DeviceConfig) -> Result<Device, OpenError> {
         let cached = config.firmware.write_cache;
         if cached > 0 {
             medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
@@ -246,7 +246,7 @@ impl Device {
         Ok(Device { config, single_core, medium, instance, session, hosts, run, past_cpu_ns, dram })
     }
     fn begin(
-        medium: &Behind,
+        medium: &FirmwareMedium,
         config: &DeviceConfig,
         instance: &Arc<AtomicU64>,
         session: Option<&Arc<Session>>,
@@ -364,8 +364,8 @@ impl Device {
         Ok(())
     }
     /// Reserves a place for a queue pair in addition to the others, of which `most` may exist.
-    pub(crate) fn admit(&self, who: Who, most: usize) -> Result<OpenPair, Refusal> {
-        self.hosts.admit(who, most)
+    pub(crate) fn admit(&self, identity: HostIdentity, most: usize) -> Result<OpenPair, Refusal> {
+        self.hosts.admit(identity, most)
     }
     /// While a program names states, the newest named one, and 1 if its temporary pages are there.
     /// Else 0.

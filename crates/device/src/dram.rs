@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_and_what_goes_gives_its_part_back() {
+    fn what_does_not_fit_is_refused_and_what_is_dropped_gives_its_part_back() {
         let budget = Budget::new(100);
         let first = budget.take(30, || 40).unwrap();
         assert_eq!(budget.take(31, || 40).unwrap_err(), NoDram::Pair { needed: 31, bound: 100, set_aside: 70 });

@@ -20,7 +20,7 @@ use crate::session::Session;
 
 /// A host that wants a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Who {
+pub struct HostIdentity {
     /// A number that no other host has.
     pub host: u64,
     /// Its program's number, where that wants the device for itself; else 0.
@@ -83,7 +83,7 @@ enum Stage {
 #[derive(Debug)]
 struct Open {
     id: u64,
-    who: Who,
+    identity: HostIdentity,
     region: Weak<Region>,
     /// Another host has had a place at the same time as it, or at the same time as one of the same
     /// host that was open with it.
@@ -137,7 +137,7 @@ impl Hosts {
     }
     /// Reserves a place for a queue pair in addition to the others, of which `most` may exist. The
     /// first of a session waits until that has begun.
-    pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<OpenPair, Refusal> {
+    pub fn admit(self: &Arc<Self>, identity: HostIdentity, most: usize) -> Result<OpenPair, Refusal> {
         if self.is_spoilt() {
             return Err(Refusal::Spoilt);
         }
@@ -150,48 +150,50 @@ impl Hosts {
         if known.open.len() >= most {
             return Err(Refusal::Full);
         }
-        let is_beside = |open: &Open| (open.who.program, open.who.names_states) != (who.program, who.names_states);
+        let is_beside = |open: &Open| {
+            (open.identity.program, open.identity.names_states) != (identity.program, identity.names_states)
+        };
         if known.open.iter().any(is_beside) {
             return Err(Refusal::Occupied);
         }
-        if known.restoring.is_some_and(|host| host != who.host) {
+        if known.restoring.is_some_and(|host| host != identity.host) {
             return Err(Refusal::Restoring);
         }
-        let is_other = known.first.is_some_and(|first| first != who.host);
-        if who.restores && (known.several || is_other) {
+        let is_other = known.first.is_some_and(|first| first != identity.host);
+        if identity.restores && (known.several || is_other) {
             return Err(Refusal::Shared);
         }
-        if who.names_states && matches!(known.stage, Stage::None) {
+        if identity.names_states && matches!(known.stage, Stage::None) {
             drop(known);
-            known = self.begin_session(who)?;
+            known = self.begin_session(identity)?;
         }
-        if !who.names_states {
+        if !identity.names_states {
             let dropped = self.session.as_ref().map_or(Ok(()), |session| session.drop_strange_temporary());
             dropped.map_err(|error| Refusal::NotTakenBack(error.to_string()))?;
             known.touched = true;
         }
-        known.first.get_or_insert(who.host);
+        known.first.get_or_insert(identity.host);
         known.several |= is_other;
         let mut others = false;
         for open in &mut known.open {
-            if open.who.host != who.host {
+            if open.identity.host != identity.host {
                 (others, open.others) = (true, true);
                 open.region.upgrade().inspect(|region| region.mark_others());
             }
             others |= open.others;
         }
-        if who.restores {
-            known.restoring = Some(who.host);
+        if identity.restores {
+            known.restoring = Some(identity.host);
         }
         let id = known.next;
         known.next += 1;
-        known.open.push(Open { id, who, region: Weak::new(), others });
+        known.open.push(Open { id, identity, region: Weak::new(), others });
         Ok(OpenPair { hosts: self.clone(), id })
     }
     /// Begins a session. Nobody has been let in since the store was checked.
-    fn begin_session(&self, who: Who) -> Result<MutexGuard<'_, Known>, Refusal> {
+    fn begin_session(&self, identity: HostIdentity) -> Result<MutexGuard<'_, Known>, Refusal> {
         let session = self.session.as_ref().ok_or(Refusal::NoStates)?;
-        if who.program == 0 {
+        if identity.program == 0 {
             return Err(Refusal::NotAlone);
         }
         let touched = {
@@ -205,7 +207,7 @@ impl Hosts {
             known.stage = Stage::Changes;
             known.touched
         };
-        let begun = session.begin(touched, who.since);
+        let begun = session.begin(touched, identity.since);
         let mut known = self.known();
         match begun {
             Ok(()) => (known.stage, known.touched) = (Stage::Open, false),
@@ -251,11 +253,11 @@ impl Drop for OpenPair {
     fn drop(&mut self) {
         let mut known = self.hosts.known();
         let Some(at) = known.open.iter().position(|open| open.id == self.id) else { return };
-        let who = known.open.swap_remove(at).who;
-        if who.restores {
+        let identity = known.open.swap_remove(at).identity;
+        if identity.restores {
             known.restoring = None;
         }
-        if who.names_states && known.open.is_empty() {
+        if identity.names_states && known.open.is_empty() {
             known.stage = Stage::Changes;
             drop(known);
             self.hosts.end_session();
@@ -281,8 +283,8 @@ mod tests {
         };
         Arc::new(Region::create(capability, false).unwrap())
     }
-    fn host(host: u64) -> Who {
-        Who { host, ..Who::default() }
+    fn host(host: u64) -> HostIdentity {
+        HostIdentity { host, ..HostIdentity::default() }
     }
 
     #[test]
@@ -329,9 +331,9 @@ mod tests {
         assert!(late.has_others() && other.1.has_others());
     }
     #[test]
-    fn who_wants_a_device_for_itself_is_beside_nobody() {
+    fn who_wants_a_device_for_itself_is_alone() {
         let hosts = Arc::<Hosts>::default();
-        let alone = |host, program| hosts.admit(Who { host, program, ..Who::default() }, usize::MAX);
+        let alone = |host, program| hosts.admit(HostIdentity { host, program, ..HostIdentity::default() }, usize::MAX);
         let shared = hosts.admit(host(1), usize::MAX).unwrap();
         assert_eq!(alone(2, 9).unwrap_err(), Refusal::Occupied);
         drop(shared);
@@ -344,7 +346,7 @@ mod tests {
     #[test]
     fn a_session_is_had_alone_and_nobody_comes_while_it_changes() {
         let names = |hosts: &Arc<Hosts>, host, program| {
-            hosts.admit(Who { host, program, names_states: true, ..Who::default() }, usize::MAX)
+            hosts.admit(HostIdentity { host, program, names_states: true, ..HostIdentity::default() }, usize::MAX)
         };
         assert_eq!(names(&Arc::default(), 1, 9).unwrap_err(), Refusal::NoStates);
         let hosts = Hosts::of(Some(Arc::new(Session::over_memory())));
@@ -356,7 +358,7 @@ mod tests {
         let pairs = [names(&hosts, 2, 9).unwrap(), names(&hosts, 2, 9).unwrap()];
         assert!(!hosts.were_there());
         // Also a queue pair of the same program that does not know of it.
-        let plain = |program| hosts.admit(Who { host: 2, program, ..Who::default() }, usize::MAX);
+        let plain = |program| hosts.admit(HostIdentity { host: 2, program, ..HostIdentity::default() }, usize::MAX);
         assert_eq!([plain(9).unwrap_err(), plain(0).unwrap_err()], [Refusal::Occupied, Refusal::Occupied]);
         drop(pairs);
         hosts.known().stage = Stage::Changes;
@@ -380,7 +382,7 @@ mod tests {
     #[test]
     fn who_writes_once_more_is_alone_and_comes_first() {
         let hosts = Arc::<Hosts>::default();
-        let restores = |host| hosts.admit(Who { host, restores: true, ..Who::default() }, usize::MAX);
+        let restores = |host| hosts.admit(HostIdentity { host, restores: true, ..HostIdentity::default() }, usize::MAX);
         let own = hosts.admit(host(1), usize::MAX).unwrap();
         let place = restores(1).unwrap();
         // Its own queues may be opened meanwhile, queues of other hosts may not.

@@ -66,7 +66,7 @@ pub use entry::{
 };
 pub use firmware::{Backend, Closing, Firmware, FirmwareConfig, FirmwareCounters, Port, Wake};
 pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounters, Link, Linked, OldState, Want};
-pub use hosts::Who;
+pub use hosts::HostIdentity;
 pub use identity::Identity;
 #[doc(hidden)]
 pub use planted::{PlantedPanic, PlantedReplay};

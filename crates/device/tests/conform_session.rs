@@ -85,7 +85,7 @@ fn read(queue: &mut Driver, frames: &Arena, sector: u32) -> Option<u64> {
 }
 
 #[test]
-fn what_a_program_has_not_named_is_gone_when_it_goes() {
+fn what_a_program_has_not_named_is_gone_when_it_leaves() {
     let (_directory, socket) = directory();
     let _server = serve(&formatted(), &socket);
     let frames = arena(2);
@@ -121,7 +121,7 @@ fn what_a_program_has_not_named_is_gone_when_it_goes() {
 }
 
 #[test]
-fn nothing_is_named_beside_a_program_that_names_the_states() {
+fn nothing_else_is_named_while_a_program_names_the_states() {
     let (_directory, socket) = directory();
     let medium = formatted();
     let _server = serve(&medium, &socket);
@@ -275,7 +275,7 @@ fn a_program_does_not_write_its_copies_over_the_states_of_another_one() {
 
 /// While a program has the device for itself, another one only observes, unnoticed.
 #[test]
-fn who_only_looks_is_beside_anybody_and_changes_nothing() {
+fn who_only_observes_disturbs_nobody_and_changes_nothing() {
     const DENIED: FlashError = FlashError::Io(13);
     let (_directory, socket) = directory();
     let _server = serve(&formatted(), &socket);

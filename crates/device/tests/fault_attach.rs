@@ -121,7 +121,7 @@ fn polls_come_back_while_nobody_answers_and_requests_go_on_when_somebody_does() 
 }
 
 #[test]
-fn who_is_never_answered_is_told_when_its_patience_is_over() {
+fn who_is_never_answered_gets_an_error_when_its_patience_is_over() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());

@@ -298,7 +298,7 @@ fn a_newer_write_is_not_overtaken_by_a_late_one() {
 
 /// What is damaged in the data buffer on its way is an error, and is not written.
 #[test]
-fn a_write_that_was_damaged_on_its_way_is_told() {
+fn a_write_that_was_damaged_on_its_way_is_reported() {
     for checks_data in [false, true] {
         let device = played();
         let config = HostConfig { copies: true, checks_data, ..HostConfig::default() };
@@ -339,7 +339,7 @@ fn a_write_that_was_damaged_on_its_way_is_told() {
 
 /// A damaged read is repeated once, and never handed over as it is.
 #[test]
-fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
+fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_reported() {
     let in_store = || -> Arc<dyn Flash> {
         let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(1024).unwrap());
         let geometry = fulgurite_store::Geometry::new(1024, 32, Some(100)).unwrap();

@@ -110,7 +110,7 @@ fn commands(seed: u64) -> u64 {
     let wake = Arc::new(Notifier::new().unwrap());
     let linked = Link::open(
         &*device,
-        &Want { depth: DEPTH, buffer_sectors: BUFFER, frames: None, wake: &wake, who: Who::default() },
+        &Want { depth: DEPTH, buffer_sectors: BUFFER, frames: None, wake: &wake, identity: HostIdentity::default() },
     )
     .unwrap();
     let (mut submissions, mut completions) = linked.region.host_ends(linked.pair);

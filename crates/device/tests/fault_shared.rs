@@ -54,8 +54,8 @@ impl Bench {
         link(&self.path)
     }
     /// Ends what has a queue pair, and waits until the device has seen it.
-    fn leaves<T>(server: &Server, who: T) {
-        drop(who);
+    fn leaves<T>(server: &Server, host: T) {
+        drop(host);
         let begun = std::time::Instant::now();
         while server.connections() > 0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "the device does not see that a host has gone");
@@ -165,7 +165,7 @@ fn what_another_host_has_flushed_is_not_undone_by_what_is_written_once_more() {
 
 /// A host that had flushed all continues next to others, and so does one that came after others.
 #[test]
-fn who_has_nothing_at_risk_goes_on_beside_others() {
+fn who_has_nothing_at_risk_continues_next_to_others() {
     let bench = Bench::new(true);
     let server = bench.serve();
     let (mut a, mut b) = (Host::on(bench.link()), Host::on(bench.link()));
@@ -181,7 +181,7 @@ fn who_has_nothing_at_risk_goes_on_beside_others() {
 }
 
 #[test]
-fn who_had_the_device_for_itself_is_told_that_another_one_has_had_it_since() {
+fn who_had_the_device_for_itself_learns_that_another_one_has_had_it_since() {
     for other in [false, true] {
         let bench = Bench::new(false);
         let server = bench.serve();
@@ -199,7 +199,7 @@ fn who_had_the_device_for_itself_is_told_that_another_one_has_had_it_since() {
 }
 
 #[test]
-fn nobody_in_the_device_s_own_process_is_beside_who_is_alone_either() {
+fn nobody_in_the_device_s_own_process_is_let_in_to_who_is_alone_either() {
     let bench = Bench::new(false);
     let device = bench.device();
     let _server = Server::start(device.clone(), &bench.path, ServerConfig::default()).unwrap();
@@ -221,7 +221,7 @@ fn nobody_in_the_device_s_own_process_is_beside_who_is_alone_either() {
 
 /// As the NBD server of `device serve`, which stays and trims when a client asks.
 #[test]
-fn who_has_trimmed_beside_others_keeps_the_device_from_nobody() {
+fn who_has_trimmed_next_to_others_keeps_the_device_from_nobody() {
     let bench = Bench::new(true);
     let device = bench.device();
     let _server = Server::start(device.clone(), &bench.path, ServerConfig::default()).unwrap();

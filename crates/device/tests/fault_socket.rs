@@ -43,7 +43,7 @@ fn raw(path: &Path) -> OwnedFd {
 
 /// A program without room gets that as its error, and not that the connection broke.
 #[test]
-fn who_is_turned_away_is_told_why() {
+fn who_is_turned_away_learns_why() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let device = Device::start(Arc::new(MemoryFlash::new(16).unwrap()), DeviceConfig::default()).unwrap();
@@ -267,7 +267,8 @@ fn the_boot_region_is_read_by_plain_loads_before_there_is_a_device() {
     read(&region);
     // What a queue pair is in has it, too.
     let (frames, wake) = (arena(1), Arc::new(Notifier::new().unwrap()));
-    let want = Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake, who: Who::default() };
+    let want =
+        Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake, identity: HostIdentity::default() };
     read(&link.open(&want).unwrap().region);
 }
 

@@ -239,7 +239,7 @@ fn who_has_given_up_writes_nothing_more() {
 }
 
 #[test]
-fn who_goes_in_the_middle_of_writing_once_more_writes_nothing_after_that() {
+fn who_leaves_in_the_middle_of_writing_once_more_writes_nothing_after_that() {
     let link = buffered();
     let before = Arc::strong_count(&link);
     let (flash, mut queue, _frames) = in_need(&link, LONG, 1);
@@ -364,7 +364,7 @@ fn a_state_that_is_durable_covers_what_was_written_before_it_was_named() {
 /// What no copy can bring back is reported: a device that forgets all with its process, flushed or
 /// not.
 #[test]
-fn a_device_whose_medium_is_gone_is_told() {
+fn a_device_whose_medium_is_gone_is_reported() {
     for (forgets, written) in [(true, true), (true, false), (false, true)] {
         let link = Mortal::new(FirmwareConfig { forgets, ..FirmwareConfig::default() }, false);
         let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
@@ -438,7 +438,7 @@ fn a_host_that_keeps_few_copies_flushes_by_itself() {
 /// A completed write that its host has not polled when the device dies and another pair meets the
 /// next one is sent once more, and not acknowledged.
 #[test]
-fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
+fn what_nobody_had_polled_is_not_acknowledged_after_the_death() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let link = buffered();

@@ -54,7 +54,7 @@ fn ends_of_others_are_kept_for_them() {
 /// Where the caller's own commands have every id, or the buffer, they are waited for; at their end
 /// the waiting call gets its result.
 #[test]
-fn who_has_everything_is_waited_for_and_then_told() {
+fn who_has_everything_is_waited_for_and_then_refused() {
     let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
     let flash = DeviceFlash::start(medium, DeviceConfig::default(), HostConfig::default()).unwrap();
     // All ids; then all of the buffer.

@@ -18,7 +18,7 @@ use fulgurite_store::{Geometry, Pool, StoreConfig};
 const PAGES: u32 = 1024;
 
 #[test]
-fn a_host_that_never_flushes_is_never_told_that_there_is_no_space() {
+fn a_host_that_never_flushes_never_hears_that_there_is_no_space() {
     let seed = seed();
     println!("seed {seed}");
     // As many sectors as the flash has room for, and fewer.

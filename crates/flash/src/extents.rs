@@ -91,7 +91,7 @@ mod tests {
     use crate::{MemoryFlash, Op, Request};
 
     #[test]
-    fn extents_are_side_by_side_and_nothing_beside_them_is_touched() {
+    fn extents_are_side_by_side_and_nothing_else_is_touched() {
         let whole = Arc::new(MemoryFlash::new(6 * 8 + 3).unwrap());
         let extents = ExtentsOfFlash::new(whole.clone(), 8, vec![1, 2, 5], 23);
         assert_eq!(extents.subpages(), 23);

@@ -107,7 +107,7 @@ fn a_failed_flush_of_one_member_poisons_all() {
 }
 
 #[test]
-fn faults_of_one_member_are_told_of_its_requests_alone() {
+fn faults_of_one_member_are_reported_for_its_requests_alone() {
     let (flash, _) = striped(FaultPlan::rule(Some(Op::Read), When::Every(2), Fault::Fails(EIO)));
     let frames = arena(1);
     let mut queue = Driver::new(&flash, &frames, 4);
@@ -150,7 +150,7 @@ fn a_device_that_hangs_can_be_left() {
 }
 
 #[test]
-fn late_completions_come_after_so_many_polls() {
+fn late_completions_come_after_a_number_of_polls() {
     let flash = faulty(FaultPlan::rule(None, When::Nth(1), Fault::Late { polls: 3 }));
     let wake = Arc::new(Notifier::new().unwrap());
     let mut queue = flash.open_queue(arena(2), 2, wake).unwrap();

@@ -15,7 +15,7 @@ const WORDS: usize = 40;
 const LONG_COMMENTS: usize = 28;
 
 /// Listed words in comments. Lower the number when comments are rewritten.
-const WORDS_IN_COMMENTS: usize = 5;
+const WORDS_IN_COMMENTS: usize = 0;
 
 /// A word or phrase that has a plainer replacement.
 struct Listed {

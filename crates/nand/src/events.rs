@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// Something that happens to a plane or a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Happens {
+pub(crate) enum EventKind {
     /// A plane's array has finished a read.
     ReadDone,
     /// A plane's array has finished a program.
@@ -30,9 +30,15 @@ pub(crate) enum Happens {
     BusFree,
 }
 
-impl Happens {
-    const ALL: [Happens; 6] =
-        [Happens::ReadDone, Happens::ProgramDone, Happens::EraseDone, Happens::Loaded, Happens::Sent, Happens::BusFree];
+impl EventKind {
+    const ALL: [EventKind; 6] = [
+        EventKind::ReadDone,
+        EventKind::ProgramDone,
+        EventKind::EraseDone,
+        EventKind::Loaded,
+        EventKind::Sent,
+        EventKind::BusFree,
+    ];
 }
 
 /// An event as a number that is smaller the earlier it comes: 64 bits of time, 42 of its number, 3
@@ -51,8 +57,8 @@ impl Event {
     fn time(self) -> u64 {
         (self.0 >> 64) as u64
     }
-    fn what(self) -> Happens {
-        Happens::ALL[(self.0 >> TO_BITS) as usize % (1 << WHAT_BITS)]
+    fn what(self) -> EventKind {
+        EventKind::ALL[(self.0 >> TO_BITS) as usize % (1 << WHAT_BITS)]
     }
     fn to(self) -> u32 {
         self.0 as u32 & ((1 << TO_BITS) - 1)
@@ -62,9 +68,9 @@ impl Event {
 /// All that will happen.
 #[derive(Debug)]
 pub(crate) struct Events {
-    queues: [VecDeque<Event>; Happens::ALL.len()],
+    queues: [VecDeque<Event>; EventKind::ALL.len()],
     /// The first of each queue, side by side.
-    heads: [Event; Happens::ALL.len()],
+    heads: [Event; EventKind::ALL.len()],
     heap: BinaryHeap<Reverse<Event>>,
     made: u64,
     /// The earliest.
@@ -78,7 +84,7 @@ impl Events {
         let capacity = capacity.min(512);
         Events {
             queues: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
-            heads: [Event::NEVER; Happens::ALL.len()],
+            heads: [Event::NEVER; EventKind::ALL.len()],
             heap: BinaryHeap::with_capacity(capacity),
             made: 0,
             next: Event::NEVER,
@@ -89,7 +95,7 @@ impl Events {
         (self.queues.iter().map(VecDeque::capacity).sum::<usize>() + self.heap.capacity()) * size_of::<Event>()
     }
     /// That will happen to a plane or a channel, the number of which has 16 bits.
-    pub fn at(&mut self, time: u64, what: Happens, to: u32) {
+    pub fn at(&mut self, time: u64, what: EventKind, to: u32) {
         debug_assert!(to < 1 << TO_BITS, "there are no more planes than that");
         if self.next == Event::NEVER {
             // Numbers only tell which of those that are there was made first.
@@ -111,7 +117,7 @@ impl Events {
         (self.next != Event::NEVER).then(|| self.next.time())
     }
     /// The next event that is not later than that.
-    pub fn pop_until(&mut self, limit: u64) -> Option<(u64, Happens, u32)> {
+    pub fn pop_until(&mut self, limit: u64) -> Option<(u64, EventKind, u32)> {
         let event = self.next;
         if event == Event::NEVER || event.time() > limit {
             return None;
@@ -139,13 +145,13 @@ mod tests {
     #[test]
     fn events_come_by_time_and_then_as_they_were_made() {
         let (mut random, mut events) = (Random::of(3, 0), Events::with_capacity(4));
-        let mut model: Vec<(u64, u64, Happens, u32)> = Vec::new();
+        let mut model: Vec<(u64, u64, EventKind, u32)> = Vec::new();
         let (mut now, mut made) = (0, 0);
         for _ in 0..20_000 {
             if random.next() % 5 < 3 && model.len() < 40 {
-                let what = Happens::ALL[(random.next() % 6) as usize];
+                let what = EventKind::ALL[(random.next() % 6) as usize];
                 // Few times, so that many are equal, of one kind, all after the same time.
-                let after = if what == Happens::Sent { random.next() % 4 } else { 2 * what as u64 };
+                let after = if what == EventKind::Sent { random.next() % 4 } else { 2 * what as u64 };
                 let to = (random.next() % (1 << TO_BITS)) as u32;
                 made += 1;
                 events.at(now + after, what, to);

@@ -26,7 +26,7 @@
 
 use crate::blocks::{Blocks, Correction};
 use crate::counters::NandCounters;
-use crate::events::{Events, Happens};
+use crate::events::{EventKind, Events};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::profile::Profile;
 pub use crate::request::{Command, Done, NandOp, Resource, Span, Status, SubmitError, Violation};
@@ -505,7 +505,7 @@ impl Nand {
             let bus = &mut self.buses[channel as usize];
             if !(bus.wakes || bus.commands.is_empty() && bus.data.is_empty()) {
                 bus.wakes = true;
-                self.events.at(bus.free_at, Happens::BusFree, channel);
+                self.events.at(bus.free_at, EventKind::BusFree, channel);
             }
         }
     }
@@ -546,11 +546,11 @@ impl Nand {
             Kind::Read => {
                 self.counters.read_queue_ns += self.now - submitted;
                 let begin = self.hold_bus(channel, timing.command_ns, false, tag);
-                self.work(plane, number, begin, timing.read_ns, Happens::ReadDone);
+                self.work(plane, number, begin, timing.read_ns, EventKind::ReadDone);
             }
             Kind::Erase => {
                 let begin = self.hold_bus(channel, timing.command_ns, false, tag);
-                self.work(plane, number, begin, timing.erase_ns, Happens::EraseDone);
+                self.work(plane, number, begin, timing.erase_ns, EventKind::EraseDone);
             }
             Kind::Program => {
                 self.planes[plane as usize].cache = Cache::In(number);
@@ -558,7 +558,7 @@ impl Nand {
                 self.counters.bus_bytes += bytes;
                 self.counters.transfer_pj += bytes * self.profile.energy.transfer_pj;
                 let end = self.hold_bus(channel, timing.command_ns + self.page_transfer_ns, true, tag);
-                self.events.at(end, Happens::Loaded, plane);
+                self.events.at(end, EventKind::Loaded, plane);
             }
         }
         let die = self.die_of(plane);
@@ -576,13 +576,13 @@ impl Nand {
         self.counters.bus_bytes += u64::from(bytes);
         self.counters.transfer_pj += u64::from(bytes) * self.profile.energy.transfer_pj;
         let end = self.hold_bus(channel, self.profile.timing.transfer_ns(bytes), true, tag);
-        self.events.at(end, Happens::Sent, plane);
+        self.events.at(end, EventKind::Sent, plane);
     }
 
     // ---- planes ----
 
     /// An array works for a request.
-    fn work(&mut self, plane: u32, number: u32, begin: u64, duration: u64, ends: Happens) {
+    fn work(&mut self, plane: u32, number: u32, begin: u64, duration: u64, ends: EventKind) {
         self.planes[plane as usize].array = Array::Busy(number);
         self.counters.array_busy_ns += duration;
         if let Some(spans) = &mut self.spans {
@@ -600,10 +600,10 @@ impl Nand {
         let Some((time, what, to)) = self.events.pop_until(limit) else { return false };
         self.now = self.now.max(time);
         match what {
-            Happens::ReadDone | Happens::ProgramDone | Happens::EraseDone => self.array_done(to),
-            Happens::Loaded => self.loaded(to),
-            Happens::Sent => self.sent(to),
-            Happens::BusFree => {
+            EventKind::ReadDone | EventKind::ProgramDone | EventKind::EraseDone => self.array_done(to),
+            EventKind::Loaded => self.loaded(to),
+            EventKind::Sent => self.sent(to),
+            EventKind::BusFree => {
                 self.buses[to as usize].wakes = false;
                 self.kicked.push(to);
             }
@@ -674,7 +674,7 @@ impl Nand {
         if let (Array::Idle, Cache::Loaded(number)) = (state.array, state.cache) {
             // With one register that stays taken: the array is busy as long.
             state.cache = Cache::Free;
-            self.work(plane, number, self.now, self.profile.timing.program_ns, Happens::ProgramDone);
+            self.work(plane, number, self.now, self.profile.timing.program_ns, EventKind::ProgramDone);
         }
     }
     fn loaded(&mut self, plane: u32) {

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_and_the_deviation_are_those_of_the_distribution() {
+    fn the_mean_and_the_deviation_are_the_distributions() {
         let mut random = Random::of(7, 0);
         let normal: Vec<f64> = (0..100_000).map(|_| random.normal()).collect();
         let mean = normal.iter().sum::<f64>() / 1e5;

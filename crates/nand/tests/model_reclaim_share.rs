@@ -89,7 +89,7 @@ fn reads_blocked_by_reclaim_become_fewer_with_planes() {
 }
 
 #[test]
-fn what_reclaim_reads_for_itself_is_told_apart() {
+fn what_reclaim_reads_for_itself_is_counted_apart() {
     let mut profile = Profile::built_in("slc").unwrap().scaled(4 << 20, 4).unwrap();
     profile.wear.factory_bad = 0.0;
     let mut fil = Fil::new(profile, FilConfig::default()).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_from_paths() {
+    fn addresses_are_distinguished_from_paths() {
         let tcp = |s: &str| NbdAddress::Tcp(s.parse().unwrap());
         assert_eq!("127.0.0.1:10809".parse::<NbdAddress>().unwrap(), tcp("127.0.0.1:10809"));
         assert_eq!("localhost:7".parse::<NbdAddress>().unwrap(), tcp("127.0.0.1:7"));

@@ -190,7 +190,7 @@ fn replies_come_as_they_are_done() {
 }
 
 #[test]
-fn errors_of_the_flash_are_told() {
+fn errors_of_the_flash_are_reported() {
     let plan = |op, error| FaultPlan::rule(Some(op), When::Nth(1), Fault::Fails(error));
     for (op, command, error, told) in [
         (Op::Read, READ, FlashError::Io(5), 5),
@@ -222,7 +222,7 @@ fn errors_of_the_flash_are_told() {
 }
 
 #[test]
-fn a_socket_is_its_owners_and_goes_with_the_server() {
+fn a_socket_is_its_owners_and_is_removed_with_the_server() {
     let served = serve(memory(64), |_| {});
     let mode = std::fs::metadata(&served.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -553,8 +553,8 @@ fn read_deeper(base: usize, depth: usize) -> u64 {
 
 /// Runs only as a child of the next test.
 #[test]
-#[ignore = "has signals of its own; started by overflows_end_their_jobs_beside_an_allocator_without_userfaultfd"]
-fn overflows_beside_an_allocator() {
+#[ignore = "has signals of its own; started by overflows_end_their_jobs_next_to_an_allocator_without_userfaultfd"]
+fn overflows_next_to_an_allocator() {
     let is_first = std::env::var_os(RUNTIME_FIRST).is_some();
     let early = (!is_first).then(|| Memory::new(Wanted::Guards));
     let own = Arc::new(MemoryFlash::new(4096).unwrap());
@@ -596,9 +596,9 @@ fn overflows_beside_an_allocator() {
 const RUNTIME_FIRST: &str = "FULGURITE_TEST_RUNTIME_FIRST";
 
 #[test]
-fn overflows_end_their_jobs_beside_an_allocator_without_userfaultfd() {
+fn overflows_end_their_jobs_next_to_an_allocator_without_userfaultfd() {
     for is_first in [true, false] {
-        let mut child = again(module_path!(), "overflows_beside_an_allocator");
+        let mut child = again(module_path!(), "overflows_next_to_an_allocator");
         if is_first {
             child.env(RUNTIME_FIRST, "1");
         }

@@ -36,7 +36,7 @@ fn slept(runtime: &Runtime) {
 }
 
 #[test]
-fn sleeps_do_not_look_at_all_frames() {
+fn sleeps_do_not_check_all_frames() {
     for policy in ReplacementPolicy::ALL {
         let runtime = runtime(policy);
         let begun = Instant::now();

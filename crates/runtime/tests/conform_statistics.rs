@@ -29,7 +29,7 @@ fn while_busy<R>(runtime: &Runtime, ask: impl FnOnce(&Runtime) -> R) -> R {
 }
 
 #[test]
-fn a_busy_worker_is_told_of_as_it_was_last() {
+fn a_busy_worker_is_reported_as_it_was_last() {
     let runtime = runtime();
     for _ in 0..10 {
         runtime.run(|_| Ok(())).unwrap();
@@ -57,7 +57,7 @@ fn what_a_busy_worker_has_counted_is_taken_once() {
 type Question = fn(&Runtime);
 
 #[test]
-fn a_job_that_asks_is_told_that_it_must_not() {
+fn a_job_that_asks_gets_an_error() {
     let runtime = Arc::new(runtime());
     let questions: [Question; 2] = [|r| drop(r.statistics()), |r| drop(r.take_statistics())];
     for ask in questions {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_named_once() {
         let source = std::io::Error::other("nobody there");
         let error = Err::<(), _>(Deaf { source }).context("tatp could not be opened").unwrap_err();
         assert_eq!(message_of(&error), "tatp could not be opened: cannot hear from the device: nobody there");

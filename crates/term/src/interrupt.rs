@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_does_not_look_is_left_behind() {
+    fn code_that_does_not_check_is_left_behind() {
         let interrupt = Interrupt::default();
         assert_eq!(interrupt.unless_asked(|| 7).unwrap(), 7);
         let asked = interrupt.asked.clone();

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_are_the_calendars() {
         let days = [0, 68_169_599, 68_169_600, 951_782_400, 1_735_689_599, 4_107_542_400].map(day_of);
         assert_eq!(days, ["1970-01-01", "1972-02-28", "1972-02-29", "2000-02-29", "2024-12-31", "2100-03-01"]);
     }

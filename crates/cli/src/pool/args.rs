@@ -21,7 +21,7 @@ pub enum PoolCommand {
     Check(CheckArgs),
     /// List the tokens of a pool: the states for a rollback. Writes nothing to it.
     #[command(after_help = TOKENS_EXAMPLES)]
-    Tokens(LookArgs),
+    Tokens(ReadArgs),
     /// Pin a token, so that no retention policy drops it.
     #[command(after_help = PIN_EXAMPLES)]
     Pin(TokenArgs),
@@ -214,7 +214,7 @@ pub struct PoolArgs {
 /// A pool to inspect.
 #[derive(Debug, Args)]
 #[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
-pub struct LookArgs {
+pub struct ReadArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
@@ -227,7 +227,7 @@ pub struct LookArgs {
 #[derive(Debug, Args)]
 pub struct InfoArgs {
     #[command(flatten)]
-    pub look: LookArgs,
+    pub read: ReadArgs,
     /// Write cycles of a flash page. Estimates the lifetime of the flash at the rate so far.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,

@@ -10,10 +10,10 @@ use fulgurite_store::admin::{OpenedPool, TokenKept};
 use fulgurite_store::{Geometry, LEAF_BYTES, SUBPAGES_PER_PAGE, StoreConfig, overwritten_max};
 use serde::Serialize;
 
-use super::args::{InfoArgs, LookArgs, PoolArgs};
+use super::args::{InfoArgs, PoolArgs, ReadArgs};
 use super::maps;
 use super::open::{name_of, to_read_in_use};
-use super::served::{self, Known, Look};
+use super::served::{self, Known, StoreReader};
 use fulgurite_term::bad_input;
 use fulgurite_term::machine::civil;
 use fulgurite_term::report::table::{table, thousands};
@@ -220,13 +220,13 @@ impl Info {
             ..Info::of(&opened.path, opened.medium.describe(), tokens_of(opened), &standing)
         }
     }
-    fn of_served(pool: &PoolArgs, mut look: Look) -> Result<Info> {
+    fn of_served(pool: &PoolArgs, mut look: StoreReader) -> Result<Info> {
         let (standing, tokens) = (look.standing(pool)?, tokens_of_served(pool, &mut look)?);
         Ok(Info::of(&pool.path, look.describe(), tokens, &standing))
     }
 }
 
-fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
+fn tokens_of_served(pool: &PoolArgs, look: &mut StoreReader) -> Result<Vec<Token>> {
     let known = look.tokens(pool)?;
     let newest = known.last().map(|t| t.token);
     let token = |t: &Known| Token { token: t.token, pinned: t.pinned, newest: Some(t.token) == newest, made_ms: None };
@@ -358,7 +358,7 @@ fn text(info: &Info) -> String {
 }
 
 /// Judges where the JSON is to go.
-fn judge(args: &LookArgs) -> Result<()> {
+fn judge(args: &ReadArgs) -> Result<()> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
         // A slip in the order of the words would replace the pool by its description.
@@ -372,7 +372,7 @@ fn judge(args: &LookArgs) -> Result<()> {
 
 /// `pool info`.
 pub fn info(args: &InfoArgs) -> Result<()> {
-    if let Some(socket) = served::socket_of(&args.look.pool.path) {
+    if let Some(socket) = served::socket_of(&args.read.pool.path) {
         if args.dram.is_some() {
             bad_input!("--dram is for pools in files: a device's store has DRAM of its own; leave it out");
         }
@@ -386,33 +386,33 @@ pub fn info(args: &InfoArgs) -> Result<()> {
                 "--endurance is for pools in files: a device does not say when its store was made; leave it out"
             );
         }
-        judge(&args.look)?;
-        let info = Info::of_served(&args.look.pool, Look::at(&args.look.pool, &socket)?)?;
-        return report::write_as(args.look.json.as_ref(), &info, || text(&info));
+        judge(&args.read)?;
+        let info = Info::of_served(&args.read.pool, StoreReader::at(&args.read.pool, &socket)?)?;
+        return report::write_as(args.read.json.as_ref(), &info, || text(&info));
     }
     if let Some(path) = &args.maps {
         if path.extension().is_none_or(|end| end != "svg") {
             bad_input!("--maps {} does not end in .svg; drawings are SVG", path.display());
         }
         checks::writable("--maps", path)?;
-        if path.exists() && path.canonicalize().ok() == args.look.pool.path.canonicalize().ok() {
+        if path.exists() && path.canonicalize().ok() == args.read.pool.path.canonicalize().ok() {
             bad_input!("--maps {} is the pool itself; name another file", path.display());
         }
     }
-    judge(&args.look)?;
-    let opened = to_read_in_use(&args.look.pool)?;
+    judge(&args.read)?;
+    let opened = to_read_in_use(&args.read.pool)?;
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
     let info = Info::of_pool(&opened, args);
-    report::write_as(args.look.json.as_ref(), &info, || text(&info))
+    report::write_as(args.read.json.as_ref(), &info, || text(&info))
 }
 
 /// `pool tokens`.
-pub fn tokens(args: &LookArgs) -> Result<()> {
+pub fn tokens(args: &ReadArgs) -> Result<()> {
     judge(args)?;
     let tokens = match served::socket_of(&args.pool.path) {
-        Some(socket) => tokens_of_served(&args.pool, &mut Look::at(&args.pool, &socket)?)?,
+        Some(socket) => tokens_of_served(&args.pool, &mut StoreReader::at(&args.pool, &socket)?)?,
         None => tokens_of(&to_read_in_use(&args.pool)?),
     };
     report::write_as(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {

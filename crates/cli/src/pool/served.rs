@@ -82,7 +82,7 @@ pub struct Known {
 }
 
 /// The store of a device, to be read.
-pub struct Look {
+pub struct StoreReader {
     link: Arc<SocketLink>,
     commands: Commands,
 }
@@ -127,12 +127,12 @@ fn flash_error(pool: &PoolArgs, error: FlashError) -> Error {
     Error::new(error).context(pool.path.display().to_string())
 }
 
-impl Look {
+impl StoreReader {
     /// Begins to read, next to other programs.
-    pub fn at(pool: &PoolArgs, socket: &Path) -> Result<Look> {
+    pub fn at(pool: &PoolArgs, socket: &Path) -> Result<StoreReader> {
         let link = Arc::new(connect(pool, socket)?.only_observes());
         let commands = DeviceFlash::over(link.clone(), host()).commands(1, BUFFER).map_err(open_error)?;
-        Ok(Look { link, commands })
+        Ok(StoreReader { link, commands })
     }
     pub fn describe(&self) -> String {
         self.link.describe()

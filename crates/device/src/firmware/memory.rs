@@ -4,7 +4,7 @@
 //! firmware's turn must not wait, so these commands go to a thread, in order, and their ends come
 //! back to their queue pair. They are so rare that the cost of waking a thread does not matter.
 //!
-//! A job keeps its queue pair's memory in use ([`super::port::Gone`]) until it has ended.
+//! A job keeps its queue pair's memory in use ([`super::port::ReleaseNotice`]) until it has ended.
 //!
 //! Invariant: each job is answered once. After a panic, that job and all behind it are answered by
 //! [`Status::INTERNAL`], and then the device ends, as the state of its store is unknown. Recovery
@@ -18,7 +18,7 @@ use fulgurite_flash::{OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, View, WriteError};
 use fulgurite_sys::{Arena, Notifier, planted};
 
-use super::port::Gone;
+use super::port::ReleaseNotice;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
 use crate::planted::PlantedPanic;
 use crate::session::Session;
@@ -74,7 +74,7 @@ pub(super) struct Job {
     pub(super) ends: Arc<Ends>,
     pub(super) answered: bool,
     /// The last field, because it is dropped when nothing else of the job is used any more.
-    pub(super) _held: Arc<Gone>,
+    pub(super) _held: Arc<ReleaseNotice>,
 }
 
 impl Job {

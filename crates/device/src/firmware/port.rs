@@ -113,7 +113,7 @@ pub struct Port {
     room: u64,
     only_observes: bool,
     /// The last field, so that what it says when it is dropped is true: the queue has gone by then.
-    closing: Arc<Gone>,
+    closing: Arc<ReleaseNotice>,
 }
 
 /// How a queue pair ends, known to both sides of the device's wall.
@@ -142,9 +142,9 @@ impl Closing {
 
 /// Says, with the drop of its last owner, that the device no longer touches the pair's memory.
 #[derive(Debug)]
-pub(super) struct Gone(Arc<Closing>);
+pub(super) struct ReleaseNotice(Arc<Closing>);
 
-impl Drop for Gone {
+impl Drop for ReleaseNotice {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::Release);
     }
@@ -194,7 +194,7 @@ impl Port {
             ends: Arc::default(),
             jobs: 0,
             only_observes: false,
-            closing: Arc::new(Gone(Arc::default())),
+            closing: Arc::new(ReleaseNotice(Arc::default())),
         }
     }
     /// From now on its host only reads what changes nothing ([`Opcode::only_observes`]).

@@ -10,7 +10,7 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::device::Life;
 use crate::firmware::Wake;
-use crate::hosts::Who;
+use crate::hosts::HostIdentity;
 use crate::planted::PlantedReplay;
 use crate::region::{Features, Region};
 
@@ -100,7 +100,7 @@ pub struct Want<'w> {
     /// What the device notifies when the host sleeps.
     pub wake: &'w Arc<Notifier>,
     /// The host that wants it. The link knows the program's number.
-    pub who: Who,
+    pub identity: HostIdentity,
 }
 
 /// A queue pair that was opened.

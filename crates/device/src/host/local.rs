@@ -46,7 +46,7 @@ impl Link for Device {
         let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
         // Nobody boots from a device of its own process.
         let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
-        let place = self.admit(want.who, usize::MAX).map_err(|refusal| {
+        let place = self.admit(want.identity, usize::MAX).map_err(|refusal| {
             let kind = match refusal {
                 Refusal::Restoring | Refusal::TakingBack => ErrorKind::NotConnected,
                 Refusal::Shared => ErrorKind::ResourceBusy,

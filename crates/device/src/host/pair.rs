@@ -82,7 +82,7 @@ impl Drop for Pair {
 impl Opening {
     pub(super) fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
         let frames = (!self.config.copies).then_some(frames);
-        let want = Want { depth, buffer_sectors: depth as u32, frames, wake, who: self.shared.who(false) };
+        let want = Want { depth, buffer_sectors: depth as u32, frames, wake, identity: self.shared.identity(false) };
         let linked = self.link.open(&want)?;
         let capability = linked.region.capability();
         let refused = |what: &'static str| OpenError::System {

@@ -23,7 +23,7 @@ use super::room::Room;
 use super::seen::Seen;
 use crate::device::Life;
 use crate::entry::SECTOR_BYTES;
-use crate::hosts::Who;
+use crate::hosts::HostIdentity;
 use crate::planted::PlantedReplay;
 use crate::region::{Features, Region};
 
@@ -138,8 +138,8 @@ impl Shared {
     }
     /// Names this host to a device, and says whether it is to write once more what was
     /// acknowledged.
-    pub(super) fn who(&self, restores: bool) -> Who {
-        Who { host: self.id.0, restores, since: self.known().began, ..Who::default() }
+    pub(super) fn identity(&self, restores: bool) -> HostIdentity {
+        HostIdentity { host: self.id.0, restores, since: self.known().began, ..HostIdentity::default() }
     }
     /// A queue pair is about to be closed while its device is there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {

@@ -23,7 +23,7 @@ use super::link::{HostConfig, Want, died_again, patiently};
 use super::pair::{LET_GO_NS, LIES_MAX, Opening, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
-use crate::hosts::Who;
+use crate::hosts::HostIdentity;
 use crate::identity::Identity;
 
 /// A command that has completed.
@@ -110,7 +110,7 @@ impl Commands {
     pub(super) fn open(opening: &Opening, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
         let Opening { link, shared, config, .. } = opening;
         patiently(config, || {
-            let mut commands = Commands::link(opening, shared.who(false), depth, buffer_sectors)?;
+            let mut commands = Commands::link(opening, shared.identity(false), depth, buffer_sectors)?;
             commands.keeps = keeps(&**link, &commands.config, commands.pair.linked.region.capability().features);
             match commands.shared.meets(link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
                 Met::Whole => Ok(commands),
@@ -127,15 +127,20 @@ impl Commands {
     }
     /// For what was acknowledged by a device that has died, and is written to the next one.
     pub(super) fn for_replay(opening: &Opening, depth: usize) -> Result<Commands, OpenError> {
-        let mut commands = Commands::link(opening, opening.shared.who(true), depth, depth as u32)?;
+        let mut commands = Commands::link(opening, opening.shared.identity(true), depth, depth as u32)?;
         commands.replays = true;
         Ok(commands)
     }
-    fn link(opening: &Opening, who: Who, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+    fn link(
+        opening: &Opening,
+        identity: HostIdentity,
+        depth: usize,
+        buffer_sectors: u32,
+    ) -> Result<Commands, OpenError> {
         let Opening { link, shared, config, .. } = opening.clone();
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
-        let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };
+        let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, identity };
         let (linked, names_states) = (link.open(&want)?, link.names_states());
         let capability = *linked.region.capability();
         let refused = |what: &'static str| {

@@ -309,9 +309,9 @@ impl SocketLink {
         message.words[2] = want.depth as u64;
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
-        (message.words[5], message.words[6]) = (self.program, want.who.host);
-        (message.words[7], message.words[8]) = (want.who.restores.into(), self.names_states.into());
-        (message.words[9], message.words[10]) = (self.only_observes.into(), want.who.since);
+        (message.words[5], message.words[6]) = (self.program, want.identity.host);
+        (message.words[7], message.words[8]) = (want.identity.restores.into(), self.names_states.into());
+        (message.words[9], message.words[10]) = (self.only_observes.into(), want.identity.since);
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         if self.names_states && answer.words[8] == 0 {
             // Another device than the one that was asked what it can do.

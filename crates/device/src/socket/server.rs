@@ -26,7 +26,7 @@ use super::{
 };
 use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
-use crate::hosts::{Refusal, Who};
+use crate::hosts::{HostIdentity, Refusal};
 use crate::region::{Capability, DeviceStatus, Features, Region};
 
 /// How a server behaves.
@@ -255,10 +255,10 @@ fn serve_pair(
 ) {
     let [program, host, restores, names_states, only_observes, since] =
         [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
-    let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
+    let identity = HostIdentity { host, program, restores: restores != 0, names_states: names_states != 0, since };
     // A program that only observes disturbs no other.
-    let admit = || (only_observes == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
-    let admitted = if who.names_states { while_reporting(socket, &answer, admit) } else { admit() };
+    let admit = || (only_observes == 0).then(|| device.admit(identity, shared.config.connections_max)).transpose();
+    let admitted = if identity.names_states { while_reporting(socket, &answer, admit) } else { admit() };
     let place = match admitted {
         Ok(place) => place,
         Err(refusal) => {
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_told_that_the_device_is_at_it_and_then_no_more() {
+    fn a_program_is_notified_that_the_device_is_at_it_and_then_no_more() {
         let (own, other) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let mut answer = Message::default();

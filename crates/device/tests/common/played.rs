@@ -46,7 +46,7 @@ impl Link for Played {
         let region = Arc::new(Region::create(capability, false).unwrap());
         let mut opened = self.opened.lock().unwrap();
         opened.push(region.clone());
-        self.restoring.lock().unwrap().push(want.who.restores);
+        self.restoring.lock().unwrap().push(want.identity.restores);
         drop(opened);
         let doorbell: Arc<dyn Wake> = Arc::new(Notifier::new().unwrap());
         Ok(Linked {

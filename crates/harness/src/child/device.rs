@@ -55,7 +55,7 @@ struct Mix {
 impl Asks for Mix {
     type Error = FlashError;
 
-    fn look(&mut self) {
+    fn about_to_poll(&mut self) {
         self.now = Clock::get().now_ns();
     }
     fn next(&mut self, slot: u32) -> Result<Option<Request>, FlashError> {

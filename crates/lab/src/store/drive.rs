@@ -169,7 +169,7 @@ struct Timed<'d> {
 impl Asks for Timed<'_> {
     type Error = FlashError;
 
-    fn look(&mut self) {
+    fn about_to_poll(&mut self) {
         self.now = Clock::get().now_ns();
     }
     fn next(&mut self, slot: u32) -> Result<Option<Request>, FlashError> {

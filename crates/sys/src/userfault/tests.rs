@@ -39,7 +39,7 @@ fn a_page_moves_in_and_out_with_what_it_holds() {
 }
 
 #[test]
-fn a_place_that_is_taken_or_not_mapped_is_told() {
+fn a_place_that_is_taken_or_not_mapped_is_reported() {
     let Some((mut userfault, region, arena)) = watched(4) else { return };
     userfault.watch_writes(&region).unwrap();
     region.allow(0, 4 * PAGE, Access::ReadWrite).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_1_is_found_beside_2() {
+    fn version_1_is_found_next_to_2() {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let found = Hierarchy::in_mounts(mounts).unwrap();
