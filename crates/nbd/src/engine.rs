@@ -7,9 +7,9 @@
 //! end, in any order.
 //!
 //! Invariants: a command is replied to once, when nothing of it is in flight. A write holds a
-//! subpage's place ([`WriteLocks`]) from before its first request for it until the completion of its
-//! last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when all
-//! the writes that it speaks of had completed. Nothing is kept in between: what a reply has
+//! subpage's place ([`WriteLocks`]) from before its first request for it until the completion of
+//! its last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when
+//! all the writes that it speaks of had completed. Nothing is kept in between: what a reply has
 //! acknowledged is what every other client reads, so that several connections of one client see one
 //! device. While a client takes no replies, what it has on the flash ends all the same, so that no
 //! task waits for places that it holds. It begins nothing new.

@@ -5,8 +5,9 @@
 //! changed and written back, which must not undo what another write, of this client or of another,
 //! put next to it meanwhile. A command that finds a subpage taken leaves its notifier and continues
 //! with other work. It is woken when the subpage is free. Invariant: a subpage is in the table from
-//! [`WriteLocks::take`] that returned true until [`WriteLocks::free`]. No command takes a second place
-//! before it has freed the first or that one's write is handed over, so there is no circular wait.
+//! [`WriteLocks::take`] that returned true until [`WriteLocks::free`]. No command takes a second
+//! place before it has freed the first or that one's write is handed over, so there is no circular
+//! wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -126,8 +126,8 @@ impl SocketLink {
         let needed = Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0);
         if self.features.has(needed) { Ok(()) } else { Err(SocketError::NoStates { path: self.path.clone() }) }
     }
-    /// Only observes: nothing but [`crate::Opcode::only_observes`] is asked for. Its queue pairs may
-    /// be open next to any others, also next to a program that has the device alone, and they
+    /// Only observes: nothing but [`crate::Opcode::only_observes`] is asked for. Its queue pairs
+    /// may be open next to any others, also next to a program that has the device alone, and they
     /// change nothing.
     #[must_use]
     pub fn only_observes(self) -> SocketLink {

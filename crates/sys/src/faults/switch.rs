@@ -3,7 +3,7 @@
 //! ```text
 //!   fiber: scope { access } --signal--> handler, on the fiber's stack
 //!                                         | fault handlers, on the worker's stack, begin a wait
-//!                                         | wait: the worker runs others <--- the waiter is notified
+//!                                         | wait: the worker runs others <- the waiter is notified
 //!                                         v
 //!                                       back to the access
 //! ```
