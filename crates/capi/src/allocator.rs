@@ -389,6 +389,6 @@ pub unsafe extern "C" fn fulgurite_allocator_get_statistics(
             faults_of_workers: summary.faults_of_workers,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
-        unsafe { argument::tell(&told, statistics, size, "statistics") }
+        unsafe { argument::copy_out(&told, statistics, size, "statistics") }
     })
 }

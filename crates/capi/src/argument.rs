@@ -185,12 +185,12 @@ pub(crate) unsafe fn out_or_null<'a, T>(
 ///
 /// # Safety
 /// `into` is NULL, or room for `size` bytes. A `T` has no padding.
-pub(crate) unsafe fn tell<T: Copy>(told: &T, into: *mut T, size: usize, what: &str) -> Result<(), Failure> {
+pub(crate) unsafe fn copy_out<T: Copy>(from: &T, into: *mut T, size: usize, what: &str) -> Result<(), Failure> {
     check(into, what)?;
     // SAFETY: the caller's contract.
     let into = unsafe { buffer(into.cast(), size, what) }?;
     // SAFETY: a `T` has these bytes and no padding (the caller's contract), and lives on.
-    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(told).cast::<u8>(), size_of::<T>()) };
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(from).cast::<u8>(), size_of::<T>()) };
     let len = size.min(bytes.len());
     into[..len].copy_from_slice(&bytes[..len]);
     into[len..].fill(0);

@@ -9,9 +9,9 @@ use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};
 use crate::failure::{Failure, guard};
 use crate::open::Open;
-use crate::place::{Place, entry};
 use crate::pool::fulgurite_pool;
 use crate::status::fulgurite_status::{self, *};
+use crate::watched_root::{WatchedRoot, entry};
 
 /// An allocator in flash memory. An address is a number of 64 bits that may be stored anywhere,
 /// also in the pool. 0 is none. Any thread and any job may use a heap. It does not order those that
@@ -20,7 +20,7 @@ pub struct fulgurite_heap {
     pool: Arc<Open>,
     heap: Arc<Heap>,
     /// Of a pool: where its root is.
-    place: Option<Arc<Place>>,
+    watched_root: Option<Arc<WatchedRoot>>,
 }
 
 /// Opens the heap of this name, or makes one of `bytes` where the name is new. In memory that keeps
@@ -44,12 +44,16 @@ pub unsafe extern "C" fn fulgurite_heap_open(
             let name = argument::name(name, pool.keeps)?;
             let made = pool.with(|memory| {
                 let Some(name) = name else {
-                    return Ok(fulgurite_heap { pool: pool.clone(), heap: memory.heap(bytes)?, place: None });
+                    return Ok(fulgurite_heap { pool: pool.clone(), heap: memory.heap(bytes)?, watched_root: None });
                 };
                 let heap = memory.named(name).heap(bytes)?;
                 let lost = || Failure::new(FULGURITE_NOT_FOUND, "the heap was removed while it was opened");
                 let entry = entry(memory, name)?.ok_or_else(lost)?;
-                Ok(fulgurite_heap { pool: pool.clone(), heap, place: Some(pool.watch(Place::new(entry, None))) })
+                Ok(fulgurite_heap {
+                    pool: pool.clone(),
+                    heap,
+                    watched_root: Some(pool.watch(WatchedRoot::new(entry, None))),
+                })
             })?;
             heap.write(give(made));
         }
@@ -66,7 +70,7 @@ pub unsafe extern "C" fn fulgurite_heap_free(heap: *mut fulgurite_heap) {
 
 impl fulgurite_heap {
     fn check(&self) -> Result<(), Failure> {
-        Ok(self.place.as_ref().map_or(Ok(()), |place| place.check())?)
+        Ok(self.watched_root.as_ref().map_or(Ok(()), |watched_root| watched_root.check())?)
     }
 
     /// The address of `len` bytes, when the heap has them.

@@ -14,7 +14,7 @@
 //! say, for as long as the call lasts. A handle comes from this library, and has not been freed or
 //! closed. It decides nothing and keeps nothing of its own: the crate `fulgurite` does.
 #![allow(non_camel_case_types, reason = "the names are C's, and the same in both languages")]
-#![allow(clippy::missing_safety_doc, reason = "the contract of every function is that of this module")]
+#![allow(clippy::missing_safety_doc, reason = "the contract of every function is this module's")]
 
 mod allocator;
 mod argument;
@@ -28,13 +28,13 @@ mod objects;
 mod open;
 mod options;
 mod permanent;
-mod place;
 mod pool;
 mod region;
 mod root;
 mod statistics;
 mod status;
 mod u64_blobs;
+mod watched_root;
 
 pub use allocator::*;
 pub use blobs::*;

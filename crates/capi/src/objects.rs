@@ -242,6 +242,6 @@ pub unsafe extern "C" fn fulgurite_objects_get_statistics(
             faults_switched: summary.faults_switched,
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
-        unsafe { argument::tell(&told, statistics, size, "statistics") }
+        unsafe { argument::copy_out(&told, statistics, size, "statistics") }
     })
 }

@@ -7,8 +7,8 @@ use fulgurite::{AccessError, Fulgurite};
 use fulgurite_sys::Process;
 
 use crate::failure::Failure;
-use crate::place::Place;
 use crate::status::fulgurite_status::{FULGURITE_CLOSED, FULGURITE_IN_A_JOB};
+use crate::watched_root::WatchedRoot;
 
 thread_local! {
     /// Whether a callback has run on this thread. Such a thread is a worker for good.
@@ -39,12 +39,12 @@ pub(crate) struct Open {
     /// A pool, which has names and tokens.
     pub keeps: bool,
     /// What a roll back or a removal may take away.
-    places: Mutex<Vec<Weak<Place>>>,
+    watched_roots: Mutex<Vec<Weak<WatchedRoot>>>,
 }
 
 impl Open {
     pub fn new(memory: Fulgurite, keeps: bool) -> Open {
-        Open { memory: RwLock::new(Some(memory)), process: Process::current(), keeps, places: Mutex::default() }
+        Open { memory: RwLock::new(Some(memory)), process: Process::current(), keeps, watched_roots: Mutex::default() }
     }
 
     /// Refuses a child after `fork`.
@@ -67,18 +67,18 @@ impl Open {
     }
 
     /// Keeps a place, to notify it of roll backs and removals.
-    pub fn watch(&self, place: Place) -> Arc<Place> {
-        let place = Arc::new(place);
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|place| place.strong_count() > 0);
-        places.push(Arc::downgrade(&place));
-        place
+    pub fn watch(&self, watched_root: WatchedRoot) -> Arc<WatchedRoot> {
+        let watched_root = Arc::new(watched_root);
+        let mut watched_roots = self.watched_roots.lock().unwrap_or_else(PoisonError::into_inner);
+        watched_roots.retain(|watched_root| watched_root.strong_count() > 0);
+        watched_roots.push(Arc::downgrade(&watched_root));
+        watched_root
     }
 
     /// The places that handles lead to.
-    pub fn places(&self) -> Vec<Arc<Place>> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.iter().filter_map(Weak::upgrade).collect()
+    pub fn watched_roots(&self) -> Vec<Arc<WatchedRoot>> {
+        let watched_roots = self.watched_roots.lock().unwrap_or_else(PoisonError::into_inner);
+        watched_roots.iter().filter_map(Weak::upgrade).collect()
     }
 }
 

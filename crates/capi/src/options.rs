@@ -16,7 +16,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// Fibers of each worker, unless said otherwise. AstriFlash (V-A) has 32 to 64 a core.
 const FIBERS: usize = 32;
 
-enum Place {
+enum MediumKind {
     Pool(PathBuf),
     Flat(PathBuf),
     Memory,
@@ -36,7 +36,7 @@ pub(crate) struct Chosen {
 /// Where a memory is stored, how large it is, and what it promises. Make one, set what is needed,
 /// and pass it to fulgurite_open().
 pub struct fulgurite_options {
-    place: Option<Place>,
+    kind: Option<MediumKind>,
     size: Option<Size>,
     dram: Size,
     durability: Option<Durability>,
@@ -51,7 +51,7 @@ impl fulgurite_options {
     /// The medium that was chosen.
     pub(crate) fn medium(&self) -> Result<Chosen, Failure> {
         let bad = |message: String| Failure::new(FULGURITE_BAD_OPTION, message);
-        let Some(place) = &self.place else {
+        let Some(kind) = &self.kind else {
             return Err(bad("no medium was chosen; call fulgurite_options_pool() or another of its kind".into()));
         };
         let size = |what: &str| {
@@ -59,10 +59,10 @@ impl fulgurite_options {
             self.size.clone().ok_or_else(none)
         };
         let new_at = |path: &PathBuf| self.size.clone().filter(|_| !path.exists());
-        let keeps = matches!(place, Place::Pool(_) | Place::Device { keeps: true, .. });
+        let keeps = matches!(kind, MediumKind::Pool(_) | MediumKind::Device { keeps: true, .. });
         let mut creates = None;
-        let medium = match place {
-            Place::Pool(path) | Place::Flat(path) => match (new_at(path), keeps) {
+        let medium = match kind {
+            MediumKind::Pool(path) | MediumKind::Flat(path) => match (new_at(path), keeps) {
                 (Some(size), _) => {
                     creates = Some(path.clone());
                     if keeps { Medium::pool_or_new(path, size) } else { Medium::new_file(path, size) }
@@ -70,10 +70,10 @@ impl fulgurite_options {
                 (None, true) => Medium::pool(path),
                 (None, false) => Medium::file(path),
             },
-            Place::Memory => Medium::memory(size("plain memory")?),
-            Place::Emulated => Medium::emulated(size("an emulated device")?),
-            Place::Device { socket, keeps: false } => Medium::device(socket),
-            Place::Device { socket, keeps: true } => Medium::device_pool(socket),
+            MediumKind::Memory => Medium::memory(size("plain memory")?),
+            MediumKind::Emulated => Medium::emulated(size("an emulated device")?),
+            MediumKind::Device { socket, keeps: false } => Medium::device(socket),
+            MediumKind::Device { socket, keeps: true } => Medium::device_pool(socket),
         };
         Ok(Chosen { medium, keeps, creates })
     }
@@ -126,7 +126,7 @@ impl fulgurite_options {
 #[unsafe(no_mangle)]
 pub extern "C" fn fulgurite_options_new() -> *mut fulgurite_options {
     argument::give(fulgurite_options {
-        place: None,
+        kind: None,
         size: None,
         dram: Size::from(64 << 20),
         durability: None,
@@ -161,15 +161,15 @@ unsafe fn set(
 ///
 /// # Safety
 /// As the functions of this module.
-unsafe fn set_place(
+unsafe fn set_medium(
     options: *mut fulgurite_options,
     path: *const c_char,
-    place: impl FnOnce(PathBuf) -> Place,
+    kind: impl FnOnce(PathBuf) -> MediumKind,
 ) -> fulgurite_status {
     let change = |options: &mut fulgurite_options| {
         // SAFETY: the caller's contract.
         let path = unsafe { argument::string(path, "path") }?;
-        options.place = Some(place(PathBuf::from(OsStr::from_bytes(path))));
+        options.kind = Some(kind(PathBuf::from(OsStr::from_bytes(path))));
         Ok(())
     };
     // SAFETY: the caller's contract.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn fulgurite_options_pool(
     path: *const c_char,
 ) -> fulgurite_status {
     // SAFETY: the contract of the module `lib`.
-    unsafe { set_place(options, path, Place::Pool) }
+    unsafe { set_medium(options, path, MediumKind::Pool) }
 }
 
 /// Chooses a file or block device that is overwritten and keeps nothing. When there is no such file
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn fulgurite_options_flat(
     path: *const c_char,
 ) -> fulgurite_status {
     // SAFETY: the contract of the module `lib`.
-    unsafe { set_place(options, path, Place::Flat) }
+    unsafe { set_medium(options, path, MediumKind::Flat) }
 }
 
 /// Chooses a device that another process serves (fulgurite device serve), by its socket. With
@@ -214,14 +214,14 @@ pub unsafe extern "C" fn fulgurite_options_device(
     keeps: bool,
 ) -> fulgurite_status {
     // SAFETY: the contract of the module `lib`.
-    unsafe { set_place(options, socket, |socket| Place::Device { socket, keeps }) }
+    unsafe { set_medium(options, socket, |socket| MediumKind::Device { socket, keeps }) }
 }
 
 /// Chooses plain memory of the size that was set, for tests. It keeps nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_options_memory(options: *mut fulgurite_options) -> fulgurite_status {
     let change = |options: &mut fulgurite_options| {
-        options.place = Some(Place::Memory);
+        options.kind = Some(MediumKind::Memory);
         Ok(())
     };
     // SAFETY: the contract of the module `lib`.
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn fulgurite_options_memory(options: *mut fulgurite_option
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_options_emulated(options: *mut fulgurite_options) -> fulgurite_status {
     let change = |options: &mut fulgurite_options| {
-        options.place = Some(Place::Emulated);
+        options.kind = Some(MediumKind::Emulated);
         Ok(())
     };
     // SAFETY: the contract of the module `lib`.

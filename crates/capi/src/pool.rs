@@ -7,9 +7,9 @@ use crate::argument::{self, give};
 use crate::failure::{Failure, guard};
 use crate::open::Open;
 use crate::options::fulgurite_options;
-use crate::place::Place;
 use crate::region;
 use crate::status::fulgurite_status::{self, *};
+use crate::watched_root::WatchedRoot;
 
 /// An open memory in flash: a pool, which outlives the program, or flat memory, which does not. Any
 /// thread may use it.
@@ -129,9 +129,9 @@ pub unsafe extern "C" fn fulgurite_roll_back(pool: *mut fulgurite_pool, token: u
     let call = |memory: &fulgurite::Fulgurite, open: &Open| {
         memory.roll_back(token)?;
         let roots = memory.roots()?;
-        for place in open.places() {
-            if !matches!(place.is_there(memory, &roots), Ok(true)) {
-                place.abandon();
+        for watched_root in open.watched_roots() {
+            if !matches!(watched_root.is_there(memory, &roots), Ok(true)) {
+                watched_root.abandon();
             }
         }
         Ok(())
@@ -217,7 +217,10 @@ pub unsafe extern "C" fn fulgurite_remove(pool: *mut fulgurite_pool, name: *cons
         let name = unsafe { argument::text(name, "name") }?;
         let call = |memory: &fulgurite::Fulgurite, open: &Open| {
             let extent = region::extent_of(memory, name)?;
-            open.places().iter().filter(|place| place.name() == name).for_each(|place: &Arc<Place>| place.abandon());
+            open.watched_roots()
+                .iter()
+                .filter(|watched_root| watched_root.name() == name)
+                .for_each(|watched_root: &Arc<WatchedRoot>| watched_root.abandon());
             memory.named(name).remove()?;
             extent.map_or(Ok(()), |extent| region::delete(memory, extent))
         };

@@ -10,9 +10,9 @@ use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};
 use crate::failure::{Failure, guard};
 use crate::open::Open;
-use crate::place::{Extent, Place, entry};
 use crate::pool::fulgurite_pool;
 use crate::status::fulgurite_status::{self, *};
+use crate::watched_root::{Extent, WatchedRoot, entry};
 
 /// Bytes that read as zeros until they are written. Any thread and any job may use it. It orders
 /// neither readers nor writers: a reader that overlaps a writer may see some of the new bytes. A
@@ -21,7 +21,7 @@ pub struct fulgurite_region {
     pool: Arc<Open>,
     extent: Extent,
     /// Of a pool: where its root is.
-    place: Option<Arc<Place>>,
+    watched_root: Option<Arc<WatchedRoot>>,
 }
 
 /// Where the region of this name is. None if the name leads to something else, or nowhere.
@@ -50,7 +50,7 @@ fn open(pool: &Arc<Open>, memory: &Fulgurite, name: Option<&str>, bytes: u64) ->
     }
     let Some(name) = name else {
         let extent = Extent { base: memory.region(bytes)?.base, bytes };
-        return Ok(fulgurite_region { pool: pool.clone(), extent, place: None });
+        return Ok(fulgurite_region { pool: pool.clone(), extent, watched_root: None });
     };
     let found = entry(memory, name)?;
     let at: Ptr<Extent> = match found {
@@ -76,7 +76,11 @@ fn open(pool: &Arc<Open>, memory: &Fulgurite, name: Option<&str>, bytes: u64) ->
     let extent = memory.run(move |m| m.load(at))?;
     let lost = || Failure::new(FULGURITE_NOT_FOUND, "the region was removed while it was opened; open it again");
     let entry = entry(memory, name)?.ok_or_else(lost)?;
-    Ok(fulgurite_region { pool: pool.clone(), extent, place: Some(pool.watch(Place::new(entry, Some(extent)))) })
+    Ok(fulgurite_region {
+        pool: pool.clone(),
+        extent,
+        watched_root: Some(pool.watch(WatchedRoot::new(entry, Some(extent)))),
+    })
 }
 
 /// Opens the region of this name, or makes one of `bytes` where the name is new. A region that
@@ -146,9 +150,9 @@ pub unsafe extern "C" fn fulgurite_region_read_at(
             let context = argument::handle_or_null(context, "context")?;
             (context, argument::handle(region, "region")?, argument::buffer(buffer, length, "buffer")?)
         };
-        let (at, place) = (inside(region, offset, length)?, region.place.clone());
+        let (at, watched_root) = (inside(region, offset, length)?, region.watched_root.clone());
         run(context, &region.pool, move |m| {
-            place.map_or(Ok(()), |place| place.check())?;
+            watched_root.map_or(Ok(()), |watched_root| watched_root.check())?;
             m.read_bytes(at, buffer)
         })
     })
@@ -172,9 +176,9 @@ pub unsafe extern "C" fn fulgurite_region_write_at(
             let context = argument::handle_or_null(context, "context")?;
             (context, argument::handle(region, "region")?, argument::bytes(bytes, length, "bytes")?)
         };
-        let (at, place) = (inside(region, offset, length)?, region.place.clone());
+        let (at, watched_root) = (inside(region, offset, length)?, region.watched_root.clone());
         run(context, &region.pool, move |m| {
-            place.map_or(Ok(()), |place| place.check())?;
+            watched_root.map_or(Ok(()), |watched_root| watched_root.check())?;
             m.write_bytes(at, bytes)
         })
     })
@@ -207,7 +211,7 @@ pub unsafe extern "C" fn fulgurite_region_set_permissions(
         let region = unsafe { argument::handle(region, "region") }?;
         let (part, wanted) = (part(region, offset, bytes)?, permissions_of(permissions)?);
         region.pool.with(|memory| {
-            region.place.as_ref().map_or(Ok(()), |place| place.check())?;
+            region.watched_root.as_ref().map_or(Ok(()), |watched_root| watched_root.check())?;
             Ok(memory.set_permissions(part, wanted)?)
         })
     })
@@ -230,7 +234,7 @@ pub unsafe extern "C" fn fulgurite_region_permissions(
             unsafe { (argument::handle(region, "region")?, argument::out(permissions, "permissions")?) };
         let at = inside(region, offset, 1)?;
         permissions.write(region.pool.with(|memory| {
-            region.place.as_ref().map_or(Ok(()), |place| place.check())?;
+            region.watched_root.as_ref().map_or(Ok(()), |watched_root| watched_root.check())?;
             // A page that holds nothing is made by a write to it.
             Ok(bits_of(memory.permissions(at)?.unwrap_or(Permissions::DEFAULT)))
         })?);

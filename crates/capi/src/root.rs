@@ -9,15 +9,15 @@ use crate::argument::{self, give};
 use crate::context::{fulgurite_context, run};
 use crate::failure::{Failure, guard};
 use crate::open::Open;
-use crate::place::{Place, entry};
 use crate::pool::fulgurite_pool;
 use crate::status::fulgurite_status::{self, *};
+use crate::watched_root::{WatchedRoot, entry};
 
 /// A number of 64 bits in a pool. It is read and written in one piece, by any thread and any job.
 pub struct fulgurite_root {
     pool: Arc<Open>,
     at: Ptr<u64>,
-    place: Arc<Place>,
+    watched_root: Arc<WatchedRoot>,
 }
 
 /// Opens the root of this name, or makes one that holds `first` where the name is new.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fulgurite_root_open(
                 let at = memory.named(name).value(first)?;
                 let lost = || Failure::new(FULGURITE_NOT_FOUND, "the root was removed while it was opened");
                 let entry = entry(memory, name)?.ok_or_else(lost)?;
-                Ok(fulgurite_root { pool: pool.clone(), at, place: pool.watch(Place::new(entry, None)) })
+                Ok(fulgurite_root { pool: pool.clone(), at, watched_root: pool.watch(WatchedRoot::new(entry, None)) })
             })?;
             root.write(give(made));
         }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn fulgurite_root_load(
             let context = argument::handle_or_null(context, "context")?;
             (context, argument::handle(root, "root")?, argument::out(value, "value")?)
         };
-        root.place.check()?;
+        root.watched_root.check()?;
         let at = root.at;
         value.write(run(context, &root.pool, move |m| m.load(at))?);
         Ok(())
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn fulgurite_root_store(
         // SAFETY: the contract of the module `lib`.
         let (context, root) =
             unsafe { (argument::handle_or_null(context, "context")?, argument::handle(root, "root")?) };
-        root.place.check()?;
+        root.watched_root.check()?;
         let at = root.at;
         run(context, &root.pool, move |m| m.store(at, value))
     })

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn fulgurite_get_statistics(
             miss_p99_ns: total.miss_ns.value_at_quantile(0.99),
         };
         // SAFETY: as above. The structure has numbers only, and no padding.
-        unsafe { argument::tell(&told, statistics, size, "statistics") }
+        unsafe { argument::copy_out(&told, statistics, size, "statistics") }
     })
 }
 

@@ -27,10 +27,10 @@ fn string(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().to_str().unwrap()).unwrap()
 }
 
-/// Options of 24 MiB with 16 MiB of DRAM, over what `place` chooses.
-fn options(place: impl FnOnce(*mut fulgurite_options) -> fulgurite_status) -> *mut fulgurite_options {
+/// Options of 24 MiB with 16 MiB of DRAM, over what `set_medium` chooses.
+fn options(set_medium: impl FnOnce(*mut fulgurite_options) -> fulgurite_status) -> *mut fulgurite_options {
     let options = fulgurite_options_new();
-    assert_eq!(place(options), FULGURITE_OK, "{}", last());
+    assert_eq!(set_medium(options), FULGURITE_OK, "{}", last());
     // SAFETY: handles and strings of this function.
     unsafe {
         assert_eq!(fulgurite_options_dram(options, c"16M".as_ptr()), FULGURITE_OK);
@@ -93,8 +93,8 @@ fn standard() -> Vec<c_int> {
 }
 
 /// Opens through every door, one after the other. All stay open.
-fn through_all_doors(directory: &Path) {
-    type Place<'a> = &'a dyn Fn(*mut fulgurite_options) -> fulgurite_status;
+fn open_every_medium(directory: &Path) {
+    type SetMedium<'a> = &'a dyn Fn(*mut fulgurite_options) -> fulgurite_status;
     let (pool, flat, device, in_memory) = (
         string(directory.join("pool")),
         string(directory.join("flat")),
@@ -102,7 +102,7 @@ fn through_all_doors(directory: &Path) {
         string(std::env::var("FULGURITE_TEST_SHM").unwrap()),
     );
     // SAFETY: handles and strings of this function.
-    let places: [(&str, Place<'_>); 8] = unsafe {
+    let media: [(&str, SetMedium<'_>); 8] = unsafe {
         [
             ("memory", &|options| fulgurite_options_memory(options)),
             ("emulated", &|options| fulgurite_options_emulated(options)),
@@ -120,7 +120,7 @@ fn through_all_doors(directory: &Path) {
         let set = unsafe { fulgurite_options_dram(options, c"512M".as_ptr()) };
         assert_eq!(set, FULGURITE_OK, "{}", last());
     };
-    for (name, place) in places {
+    for (name, set_medium) in media {
         match name {
             "objects of a flat file" => {
                 let file = string(directory.join("objects"));
@@ -135,7 +135,7 @@ fn through_all_doors(directory: &Path) {
                 unsafe { fulgurite_object_alloc(objects, 8).cast::<u64>().write(7) };
             }
             "blocks" => {
-                let (options, mut allocator) = (options(place), null_mut());
+                let (options, mut allocator) = (options(set_medium), null_mut());
                 roomy(options);
                 // SAFETY: as above.
                 let started = unsafe { fulgurite_allocator_start(options, &raw mut allocator) };
@@ -148,13 +148,13 @@ fn through_all_doors(directory: &Path) {
                 let mut pool = null_mut();
                 // SAFETY: as above.
                 unsafe {
-                    assert_eq!(place(options), FULGURITE_OK);
+                    assert_eq!(set_medium(options), FULGURITE_OK);
                     assert_eq!(fulgurite_options_dram(options, c"16M".as_ptr()), FULGURITE_OK);
                     assert_eq!(fulgurite_open(options, &raw mut pool), FULGURITE_OK, "{}", last());
                 }
             }
             _ => {
-                let pool = start(options(place));
+                let pool = start(options(set_medium));
                 if name.contains("pool") {
                     let blobs = open_blobs(pool, c"b".as_ptr());
                     for key in 0..100u8 {
@@ -181,7 +181,7 @@ fn opens_without_standard_descriptors() {
     let Some(directory) = directory() else { return };
     // SAFETY: nothing here uses them.
     (0..3).for_each(|fd| assert_eq!(unsafe { libc::close(fd) }, 0));
-    let ended = std::panic::catch_unwind(|| through_all_doors(&directory));
+    let ended = std::panic::catch_unwind(|| open_every_medium(&directory));
     let told = match ended {
         Ok(()) => "all is well".to_owned(),
         Err(panic) => panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a panic".to_owned()),

@@ -19,7 +19,7 @@ use crate::store::Store;
 use crate::{Error, Fulgurite, Reader, Transactions};
 
 /// How often the thread that syncs checks how much is uncommitted, at most.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Counting what differs in DRAM examines the marks of all frames. The pause after it is this many
 /// times as long as it took.
@@ -29,10 +29,10 @@ const COUNT_PAUSE: u32 = 100;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The least time between two of these checks, however often is to be synced.
-const LOOK_LEAST: Duration = Duration::from_millis(1);
+const CHECK_LEAST: Duration = Duration::from_millis(1);
 
 /// The time between two checks where writers that wait wake the thread.
-const LOOK_WHEN_WOKEN: Duration = Duration::from_secs(1);
+const CHECK_WHEN_WOKEN: Duration = Duration::from_secs(1);
 
 /// The time for the search for empty pages between two syncs of the thread: a fourth of their
 /// distance within these bounds. Then the same in a sync of a program without such a thread.
@@ -371,7 +371,7 @@ fn is_final(error: &SyncError) -> bool {
         || matches!(error, SyncError::NoVersions { .. } | SyncError::PartDied { .. } | SyncError::Poisoned { .. })
 }
 /// Whether writers, or the holder of an open section, report it.
-fn is_told(error: &SyncError) -> bool {
+fn is_reported(error: &SyncError) -> bool {
     matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
@@ -412,7 +412,7 @@ fn grow_until(stopped: &AtomicBool, grower: &mut Option<Grower>) {
     {
         grower.turn();
         if !stopped.load(Ordering::Acquire) {
-            std::thread::park_timeout(LOOK_WHEN_WOKEN);
+            std::thread::park_timeout(CHECK_WHEN_WOKEN);
         }
     }
 }
@@ -424,8 +424,8 @@ fn sync_until(
     is_woken: bool,
     grower: &mut Option<Grower>,
 ) -> Result<(), SyncError> {
-    let look_most = if is_woken && bytes == u64::MAX { LOOK_WHEN_WOKEN } else { LOOK_EVERY };
-    let look = every.clamp(LOOK_LEAST, look_most);
+    let check_most = if is_woken && bytes == u64::MAX { CHECK_WHEN_WOKEN } else { CHECK_EVERY };
+    let check = every.clamp(CHECK_LEAST, check_most);
     let mut last = Instant::now();
     let mut failed: Option<Instant> = None;
     let mut count_from = last;
@@ -437,7 +437,7 @@ fn sync_until(
         let is_wanted = move || stopped.load(Ordering::Acquire) || others.begun.load(Ordering::Acquire) > 0;
         // So that the next sync is not much later than it should be.
         let limit = Limit::of((every / 4).clamp(GIVE_BACK_LEAST, GIVE_BACK_MOST)).unless(is_wanted);
-        let limit = limit.beside_writers().at_least(least_after(cut_short));
+        let limit = limit.with_writers().at_least(least_after(cut_short));
         // What fails goes on after the next sync.
         let _ = leaving::go_on(runtime, pool, named);
         // What cannot be given back stays free memory.
@@ -446,7 +446,7 @@ fn sync_until(
     };
     loop {
         if !stopped.load(Ordering::Acquire) {
-            std::thread::park_timeout(look);
+            std::thread::park_timeout(check);
         }
         let stop = stopped.load(Ordering::Acquire);
         grower.iter_mut().for_each(Grower::turn);
@@ -478,7 +478,7 @@ fn sync_until(
                 }
                 Err(error) if stop || is_final(&error) => return Err(error),
                 Err(error) => {
-                    if !is_told(&error) && !std::mem::replace(&mut said, true) {
+                    if !is_reported(&error) && !std::mem::replace(&mut said, true) {
                         eprintln!(
                             "fulgurite: the pool could not be synced, and will be tried again every second: {error}"
                         );

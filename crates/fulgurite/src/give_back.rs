@@ -40,7 +40,7 @@ pub(crate) struct Limit {
     /// So long it goes on in any case.
     least: Duration,
     /// Writers have as much room as is taken.
-    beside_writers: bool,
+    with_writers: bool,
     unless: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -48,11 +48,11 @@ impl Limit {
     /// Of this much time from now on.
     pub fn of(most: Duration) -> Limit {
         let (begun, least, unless) = (Instant::now(), Duration::ZERO, Box::new(|| false));
-        Limit { begun, most, least, beside_writers: false, unless }
+        Limit { begun, most, least, with_writers: false, unless }
     }
     /// Writers go on before the next sync, and have half of the room.
-    pub fn beside_writers(self) -> Limit {
-        Limit { beside_writers: true, ..self }
+    pub fn with_writers(self) -> Limit {
+        Limit { with_writers: true, ..self }
     }
     /// It does not end before this time for a sync that waits.
     pub fn at_least(self, least: Duration) -> Limit {
@@ -73,7 +73,7 @@ impl Limit {
     /// sync has to save what the heaps have then, and its room stays.
     fn pages(&self, pool: &Pool) -> u32 {
         let pages = pool.pages_to_delete();
-        if self.beside_writers { pages.div_ceil(2) } else { pages }
+        if self.with_writers { pages.div_ceil(2) } else { pages }
     }
 }
 

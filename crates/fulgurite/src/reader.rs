@@ -44,7 +44,7 @@ impl Reader {
     pub(crate) fn open(flash: Arc<dyn Flash>, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
         let runtime = Runtime::builder(flash).dram(dram_bytes).existing(bytes).build()?;
-        let directory = runtime.run(move |m| Ok(Directory::look(m, bytes)))??;
+        let directory = runtime.run(move |m| Ok(Directory::open_read_only(m, bytes)))??;
         Ok(Reader { runtime, directory: Arc::new(directory), token })
     }
 

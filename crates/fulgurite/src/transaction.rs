@@ -38,11 +38,11 @@ const PINS: u32 = 32;
 pub type Transaction<'t> = fulgurite_memory::Transaction<'t, Context, Error>;
 
 /// An error of a body, which knows [`Error`] and not [`AccessError`].
-struct Told<E>(E);
+struct BodyError<E>(E);
 
-impl<E: From<Error>> From<AccessError> for Told<E> {
+impl<E: From<Error>> From<AccessError> for BodyError<E> {
     fn from(error: AccessError) -> Self {
-        Told(Error::Access(error).into())
+        BodyError(Error::Access(error).into())
     }
 }
 
@@ -133,7 +133,7 @@ impl Fulgurite {
         E: From<Error> + Send + 'env,
     {
         self.job("transaction", options, |m| {
-            self.transactions.run_as(m, |t| body(t).map_err(Told)).map_err(|Told(error)| error)
+            self.transactions.run_as(m, |t| body(t).map_err(BodyError)).map_err(|BodyError(error)| error)
         })
     }
 

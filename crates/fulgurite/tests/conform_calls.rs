@@ -56,30 +56,30 @@ fn a_job_borrows_from_its_caller() {
 #[test]
 fn a_job_has_errors_of_its_own() {
     #[derive(Debug, PartialEq)]
-    enum Told {
+    enum OwnError {
         Own(u64),
         Memory(String),
     }
-    impl From<Error> for Told {
-        fn from(error: Error) -> Told {
-            Told::Memory(error.to_string())
+    impl From<Error> for OwnError {
+        fn from(error: Error) -> OwnError {
+            OwnError::Memory(error.to_string())
         }
     }
-    impl From<AccessError> for Told {
-        fn from(error: AccessError) -> Told {
+    impl From<AccessError> for OwnError {
+        fn from(error: AccessError) -> OwnError {
             Error::Access(error).into()
         }
     }
     let memory = memory();
     let map = memory.hash_map::<u64, u64>(100).unwrap();
     let options = JobOptions::new();
-    let put = memory.run_as(&options, |m| Ok::<_, Told>(map.insert(m, &1, 10)?));
+    let put = memory.run_as(&options, |m| Ok::<_, OwnError>(map.insert(m, &1, 10)?));
     assert_eq!(put, Ok(None));
-    let told = memory.run_as(&options, |m| Err::<(), _>(Told::Own(map.get(m, &1)?.unwrap_or(0))));
-    assert_eq!(told, Err(Told::Own(10)));
+    let told = memory.run_as(&options, |m| Err::<(), _>(OwnError::Own(map.get(m, &1)?.unwrap_or(0))));
+    assert_eq!(told, Err(OwnError::Own(10)));
     let null = fulgurite::views::Ptr::<u64>::new(fulgurite::Address::NULL);
-    let told = memory.run_as(&options, |m| Ok::<u64, Told>(fulgurite::Memory::load(m, null)?));
-    assert!(matches!(told, Err(Told::Memory(_))), "{told:?}");
+    let told = memory.run_as(&options, |m| Ok::<u64, OwnError>(fulgurite::Memory::load(m, null)?));
+    assert!(matches!(told, Err(OwnError::Memory(_))), "{told:?}");
     // A panic is an error here.
     let told = memory.run_as(&options, |_| -> Result<(), Error> { panic!("in a job") });
     assert!(matches!(told, Err(Error::Job(JobError::Panicked { .. }))), "{told:?}");

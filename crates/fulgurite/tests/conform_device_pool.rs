@@ -29,18 +29,18 @@ const ONLY_READ: Permissions = Permissions { write: false, ..Permissions::DEFAUL
 const NOTHING: Permissions = Permissions { read: false, write: false, permanent: true };
 const TEMPORARY: Permissions = Permissions { permanent: false, ..Permissions::DEFAULT };
 
-struct Place {
+struct DeviceFixture {
     _directory: tempfile::TempDir,
     socket: PathBuf,
     medium: Arc<dyn Flash>,
 }
 
-impl Place {
-    fn new() -> Place {
+impl DeviceFixture {
+    fn new() -> DeviceFixture {
         let directory = tempfile::tempdir().unwrap();
         let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(PAGES).unwrap());
         Pool::format(&medium, Geometry::new(PAGES, 64, None).unwrap(), PoolId([5; 16]), 0).unwrap();
-        Place { socket: directory.path().join("device.sock"), _directory: directory, medium }
+        DeviceFixture { socket: directory.path().join("device.sock"), _directory: directory, medium }
     }
     fn serve(&self) -> Server {
         self.serve_with(true)
@@ -100,9 +100,9 @@ const WORDS: u64 = 256 << 10;
 
 #[test]
 fn an_old_token_is_read_beside_the_live_state() {
-    let place = Place::new();
-    let mut server = place.serve();
-    let memory = place.start();
+    let fixture = DeviceFixture::new();
+    let mut server = fixture.serve();
+    let memory = fixture.start();
     let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
     let array: Array<u64> = memory.named("array").array(WORDS, |_| 0).unwrap();
     let value = memory.named("value").value(0u64).unwrap();
@@ -159,7 +159,7 @@ fn an_old_token_is_read_beside_the_live_state() {
     refused(reader.run(move |m| array_of_old.set(m, 0, 7)), true);
     // The device dies and returns: both states go on.
     drop(server);
-    server = place.serve();
+    server = fixture.serve();
     look(2);
     for n in 12..18 {
         name(n);
@@ -176,9 +176,9 @@ fn an_old_token_is_read_beside_the_live_state() {
 
 #[test]
 fn a_reader_is_in_the_way_of_a_roll_back_and_goes_with_its_program() {
-    let place = Place::new();
-    let _server = place.serve();
-    let memory = place.start();
+    let fixture = DeviceFixture::new();
+    let _server = fixture.serve();
+    let memory = fixture.start();
     let value = memory.named("value").value(0u64).unwrap();
     let named = [1, 2].map(|n: u64| {
         memory.run(move |m| m.store(value, n)).unwrap();
@@ -192,16 +192,16 @@ fn a_reader_is_in_the_way_of_a_roll_back_and_goes_with_its_program() {
     );
     // The program ends, and its reader does before all is closed.
     drop((reader, memory));
-    let memory = place.start();
+    let memory = fixture.start();
     memory.roll_back(named[0]).unwrap();
     assert_eq!(memory.run(move |m| m.load(value)).unwrap(), 1);
 }
 
 #[test]
 fn permissions_hold_and_are_part_of_the_state() {
-    let place = Place::new();
-    let mut server = place.serve();
-    let mut memory = place.start();
+    let fixture = DeviceFixture::new();
+    let mut server = fixture.serve();
+    let mut memory = fixture.start();
     let region = memory.alloc(3, Permissions::DEFAULT).unwrap();
     let middle = Region::new(region.base.add(PAGE), PAGE);
     assert_eq!(memory.permissions(middle.base).unwrap(), Some(Permissions::DEFAULT));
@@ -236,11 +236,11 @@ fn permissions_hold_and_are_part_of_the_state() {
     memory.sync().unwrap();
     // The device dies; then the program ends.
     drop(server);
-    server = place.serve();
+    server = fixture.serve();
     refused(write(&memory, middle, 9), true);
     assert_eq!(read(&memory, region).unwrap(), 5);
     drop(memory);
-    memory = place.start();
+    memory = fixture.start();
     refused(write(&memory, middle, 9), true);
     assert_eq!(memory.permissions(middle.base).unwrap(), Some(ONLY_READ));
     memory.set_permissions(middle, Permissions::DEFAULT).unwrap();
@@ -260,11 +260,11 @@ fn permissions_hold_and_are_part_of_the_state() {
 
 #[test]
 fn temporary_pages_go_with_their_program_and_not_with_the_device() {
-    let place = Place::new();
-    let mut server = place.serve();
+    let fixture = DeviceFixture::new();
+    let mut server = fixture.serve();
     for (round, named) in [false, true, true, false].into_iter().enumerate() {
         let what = format!("round {round}");
-        let memory = place.start();
+        let memory = fixture.start();
         let value = memory.named("value").value(0u64).unwrap();
         assert_eq!(memory.run(move |m| m.load(value)).unwrap(), if round == 0 { 0 } else { 1 }, "{what}");
         let before = if round == 0 { memory.sync().unwrap() } else { *memory.tokens().unwrap().last().unwrap() };
@@ -276,7 +276,7 @@ fn temporary_pages_go_with_their_program_and_not_with_the_device() {
         memory.sync().unwrap();
         // The device alone dies: they are this program's, which lives.
         drop(server);
-        server = place.serve();
+        server = fixture.serve();
         assert_eq!(read(&memory, region).unwrap(), 7, "{what}");
         assert_eq!(memory.permissions(region.base).unwrap(), Some(TEMPORARY), "{what}");
         if named {
@@ -297,21 +297,21 @@ fn temporary_pages_go_with_their_program_and_not_with_the_device() {
         drop(memory);
         if round % 2 == 1 {
             // The device dies as well before anybody comes.
-            drop(place.strange());
+            drop(fixture.strange());
             drop(server);
-            server = place.serve();
+            server = fixture.serve();
         }
         // The next program finds neither pages nor addresses that are taken. One that names nothing
         // changes nothing of that.
-        assert_eq!(place.strange().permissions(pages_of(region)).unwrap(), None, "{what}");
-        let memory = place.start();
+        assert_eq!(fixture.strange().permissions(pages_of(region)).unwrap(), None, "{what}");
+        let memory = fixture.start();
         assert_eq!(memory.permissions(region.base).unwrap(), None, "{what}");
         let permanent = memory.alloc(2, Permissions::DEFAULT).unwrap();
         assert_eq!((permanent.base, read(&memory, permanent).unwrap()), (region.base, 0), "{what}");
         memory.delete(permanent).unwrap();
     }
     drop(server);
-    let pool = Pool::open(place.medium.clone(), StoreConfig::default()).unwrap().0;
+    let pool = Pool::open(fixture.medium.clone(), StoreConfig::default()).unwrap().0;
     assert_eq!(pool.audit(), Vec::<String>::new());
 }
 
@@ -323,14 +323,14 @@ fn pages_of(region: Region) -> u32 {
 /// rather than zeros.
 #[test]
 fn a_program_whose_temporary_pages_went_with_the_device_is_told() {
-    let place = Place::new();
-    let server = place.serve_with(false);
-    let memory = place.start();
+    let fixture = DeviceFixture::new();
+    let server = fixture.serve_with(false);
+    let memory = fixture.start();
     let region = memory.alloc(1, TEMPORARY).unwrap();
     write(&memory, region, 7).unwrap();
     memory.sync().unwrap();
     drop(server);
-    let _server = place.serve_with(false);
+    let _server = fixture.serve_with(false);
     let told = memory.run(move |m| {
         // Not in DRAM any more.
         words(Region::new(region.base.add(64 * PAGE), 128 * PAGE)).try_for_each(|word| m.store(word, 1))
@@ -338,6 +338,6 @@ fn a_program_whose_temporary_pages_went_with_the_device_is_told() {
     assert!(matches!(told, Err(AccessError::Flash { source: FlashError::Poisoned, .. })), "{told:?}");
     assert!(matches!(memory.sync(), Err(Error::Sync(SyncError::Version(VersionError::Flash(_))))));
     drop(memory);
-    let memory = place.start();
+    let memory = fixture.start();
     assert_eq!(memory.alloc(1, TEMPORARY).unwrap().base, region.base);
 }

@@ -101,7 +101,7 @@ fn a_first_member_that_is_long_enough_for_all_is_not_taken_for_all() {
     drop((pool, members));
     write(&start(&first, false).unwrap(), 1);
     let end = u64::from(small.flash_pages()) as usize * SUBPAGE_BYTES;
-    assert!(fs::read(&first).unwrap()[end..].iter().all(|byte| *byte == 0), "something lies behind the member's end");
+    assert!(fs::read(&first).unwrap()[end..].iter().all(|byte| *byte == 0), "something is behind the member's end");
     for path in [&second, &first] {
         assert_eq!(wrong(&start(path, false).unwrap(), 1), 0, "{}", path.display());
     }

@@ -183,7 +183,7 @@ fn be_the_program() {
             // Never behind what is pinned: a roll back is refused there.
             4 => {
                 named.truncate(named.len() - 2);
-                let &(token, round) = named.back().expect("three turns before, at the least");
+                let &(token, round) = named.back().expect("at least three turns before");
                 println!("returns {round}");
                 memory.roll_back(token).unwrap();
                 println!("returned {round}");
@@ -331,7 +331,7 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
 
 /// What a program that goes back has said of its state.
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// The round that is synced, or was gone back to.
     round: u64,
     /// The one that it was going back to.
@@ -341,7 +341,7 @@ struct Told {
     turns: u64,
 }
 
-impl Told {
+impl Reported {
     fn hear(&mut self, line: &str) {
         let Some((word, number)) = line.split_once(' ') else { return };
         let Ok(number) = number.parse::<u64>() else { return };
@@ -366,7 +366,7 @@ fn a_kill_in_a_roll_back_leaves_one_of_the_two_states_and_what_is_pinned() {
     let mut random = Random(seed);
     let start_device = || DeviceProcess(start("be_the_device", directory, seed, true));
     let mut device = start_device();
-    let mut told = Told::default();
+    let mut told = Reported::default();
     let mut in_roll_backs = 0;
     for kill in 0..kills {
         let mut program = Program::start(directory, seed, true);
@@ -382,7 +382,7 @@ fn a_kill_in_a_roll_back_leaves_one_of_the_two_states_and_what_is_pinned() {
         let may_be = told.returns.map_or([told.round, told.round + 1], |round| [told.round, round]);
         assert!(may_be.contains(&found), "round {found}, kill {kill}; it may be {may_be:?}");
         assert!(told.pinned.is_subset(&kept), "kept are {kept:?}, pinned were {:?}, kill {kill}", told.pinned);
-        told = Told { round: found, pinned: told.pinned, ..Told::default() };
+        told = Reported { round: found, pinned: told.pinned, ..Reported::default() };
         // Just before one, or while it is going back; or anywhere.
         let turns = 1 + random.below(9);
         while told.turns < turns || (kill % 3 != 2 && told.returns.is_none()) {

@@ -46,7 +46,7 @@ type History = BTreeMap<(u64, u64), Step>;
 // ---- the decision ----
 
 /// Whether these transactions, each counted by its writer, explain what the keys have.
-fn judge(history: &History, counts: &[u64], last: &[u64]) -> Result<(), String> {
+fn verify(history: &History, counts: &[u64], last: &[u64]) -> Result<(), String> {
     let kept = |id: &(u64, u64)| id.1 <= counts[id.0 as usize];
     for (writer, count) in (0..).zip(counts) {
         if let Some(number) = (1..=*count).find(|number| !history.contains_key(&(writer, *number))) {
@@ -131,7 +131,7 @@ fn histories_that_did_not_happen_are_found() {
     };
     let (a, b) = ((0, 1), (1, 1));
     let judged = |steps: [Step; 2], counts: [u64; 2], last: [u64; 2]| {
-        judge(&[a, b].into_iter().zip(steps).collect(), &counts, &last)
+        verify(&[a, b].into_iter().zip(steps).collect(), &counts, &last)
     };
     let (a0, b0, b1) = (value(0, 1, 0), value(1, 1, 0), value(1, 1, 1));
     let (first, second) = (step(&[(0, FIRST, true)]), step(&[(0, a0, true), (1, FIRST, true)]));
@@ -324,7 +324,7 @@ fn kill(kills: u64, random: &mut Random, objects: bool, halves: bool) -> Result<
         }
         // The others never were. The next writers count on from here.
         history.retain(|id, _| id.1 <= counts[id.0 as usize]);
-        judge(&history, &counts, &last).map_err(|why| format!("kill {kill}: {why}"))?;
+        verify(&history, &counts, &last).map_err(|why| format!("kill {kill}: {why}"))?;
         let its = data.clone();
         memory.run(move |m| its.map.check(m).and(its.blobs.check(m)).and(its.tree.check(m)).map(drop)).unwrap();
         kept = counts.iter().sum();

@@ -438,7 +438,7 @@ impl Durable for Part {
         // Jobs go on meanwhile, and pin what they read.
         context.sleep(Duration::from_millis(20))?;
         self.reads.store(context.load(word(0, 0))?, Ordering::SeqCst);
-        assert!(!self.panics, "the part panics as it was told to");
+        assert!(!self.panics, "the part panics as it was planned to");
         Err(AccessError::Corrupt { what: "part", at: word(0, 0).address(), expected: 1, got: 0 })
     }
 }
@@ -488,7 +488,7 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
             world.store_all(1);
             let token = world.sync();
             world.store_all(2);
-            world.flash.calls(move |at| assert!(at != point, "the medium panics as it was told to"));
+            world.flash.calls(move |at| assert!(at != point, "the medium panics as it was planned to"));
             assert!(catch_unwind(AssertUnwindSafe(|| world.runtime.roll_back(token))).is_err());
             world.assert_poisoned();
             // Only what has a name is found again, and 2 has none.
@@ -501,7 +501,7 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
 /// once did, and a roll back waited for a sync that gave memory back just then.)
 #[test]
 fn regression_changes_of_a_held_state_end_while_jobs_hold_all_fibers() {
-    within(120, "changes beside jobs that wait for them", || {
+    within(120, "changes while jobs wait for them", || {
         let directory = tempfile::tempdir().unwrap();
         let medium = Medium::new_pool(directory.path().join("pool"), 16_u64 << 20);
         let builder = Fulgurite::builder(medium).dram("4M").durability(Durability::Sync);
@@ -538,7 +538,7 @@ fn regression_changes_of_a_held_state_end_while_jobs_hold_all_fibers() {
 /// of temporary pages were once given back by one that waited for a fiber.)
 #[test]
 fn regression_a_roll_back_ends_while_jobs_hold_all_fibers() {
-    within(120, "a roll back beside jobs that wait for it", || {
+    within(120, "a roll back while jobs wait for it", || {
         let directory = tempfile::tempdir().unwrap();
         let medium = Medium::new_pool(directory.path().join("pool"), 16_u64 << 20);
         let builder = Fulgurite::builder(medium).dram("4M").with(|runtime| runtime.fibers(1));

@@ -34,7 +34,7 @@ const WRITERS: u64 = 4;
 const ONLY_READ: Permissions = Permissions { write: false, ..Permissions::DEFAULT };
 
 #[derive(Clone)]
-struct Place {
+struct DeviceFixture {
     _directory: Arc<tempfile::TempDir>,
     socket: PathBuf,
     medium: Arc<dyn Flash>,
@@ -42,14 +42,14 @@ struct Place {
     pages: u32,
 }
 
-impl Place {
-    fn new() -> Place {
+impl DeviceFixture {
+    fn new() -> DeviceFixture {
         let directory = tempfile::tempdir().unwrap();
         let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(PAGES).unwrap());
         let geometry = Geometry::new(PAGES, 32, None).unwrap();
         Pool::format(&medium, geometry, PoolId([5; 16]), 0).unwrap();
         let socket = directory.path().join("device.sock");
-        Place { socket, _directory: Arc::new(directory), medium, pages: geometry.pages() }
+        DeviceFixture { socket, _directory: Arc::new(directory), medium, pages: geometry.pages() }
     }
     fn serve(&self) -> Server {
         let mut config = StoreConfig::default();
@@ -74,14 +74,14 @@ fn start(socket: &Path, durability: Durability) -> Fulgurite {
 fn word(region: Region, subpage: u64) -> Ptr<u64> {
     Ptr::new(region.base.add(subpage * 4096 + 8))
 }
-fn is_told(error: &AccessError) -> bool {
+fn is_no_room(error: &AccessError) -> bool {
     matches!(error, AccessError::PoolFull { uncommitted: Some(1..), .. })
 }
 /// A call on pages that there is no room for before the next sync.
 fn is_refused(error: &Error) -> bool {
     match error {
         Error::Pool(PoolError::Flash(FlashError::NoSpace)) => true,
-        Error::Access(error) => is_told(error),
+        Error::Access(error) => is_no_room(error),
         _ => false,
     }
 }
@@ -96,7 +96,7 @@ impl Drop for Over {
 }
 
 struct World {
-    place: Place,
+    fixture: DeviceFixture,
     server: Option<Server>,
     memory: Fulgurite,
     region: Region,
@@ -109,10 +109,10 @@ struct World {
 impl World {
     /// A device whose pages are written, but for `free_pages` of them.
     fn new(seed: u64, free_pages: u32, durability: Durability) -> World {
-        let place = Place::new();
-        let server = Some(place.serve());
-        let memory = start(&place.socket, durability);
-        let region = memory.alloc(place.pages - free_pages, Permissions::DEFAULT).unwrap();
+        let fixture = DeviceFixture::new();
+        let server = Some(fixture.serve());
+        let memory = start(&fixture.socket, durability);
+        let region = memory.alloc(fixture.pages - free_pages, Permissions::DEFAULT).unwrap();
         let subpages = region.bytes / 4096;
         let what = format!("seed {seed}");
         // With syncs in between, as it may be more than there is room for.
@@ -129,12 +129,12 @@ impl World {
                 })
                 .unwrap();
             if let Some(error) = told {
-                assert!(done > at && is_told(&error), "{what}: subpage {done} of {subpages} after a sync: {error}");
+                assert!(done > at && is_no_room(&error), "{what}: subpage {done} of {subpages} after a sync: {error}");
             }
             memory.sync().unwrap_or_else(|e| panic!("{what}: {e} after {done} of {subpages} were written"));
             at = done;
         }
-        World { place, server, memory, region, model: vec![1; subpages as usize], value: 1, what }
+        World { fixture, server, memory, region, model: vec![1; subpages as usize], value: 1, what }
     }
     /// Jobs write at random until each was refused `until_told` times, or has written `most` words,
     /// while others read. Returns how often they were refused.
@@ -151,7 +151,7 @@ impl World {
                     let n = random.below(subpages / WRITERS) * WRITERS + of;
                     match m.store(word(region, n), value) {
                         Ok(()) => accepted.push(n),
-                        Err(error) if is_told(&error) => told += 1,
+                        Err(error) if is_no_room(&error) => told += 1,
                         Err(error) => return Err(error),
                     }
                     if told >= until_told {
@@ -220,11 +220,11 @@ impl World {
     fn end(mut self) {
         self.check();
         drop(self.memory);
-        self.memory = start(&self.place.socket, Durability::Sync);
+        self.memory = start(&self.fixture.socket, Durability::Sync);
         self.check();
         drop(self.memory);
         drop(self.server);
-        self.place.audit();
+        self.fixture.audit();
     }
 }
 
@@ -296,7 +296,7 @@ impl Beside {
                 }
                 Err(AccessError::NotPermitted { .. }) if *only_read => {}
                 Err(error) => {
-                    assert!(is_told(&error), "{}: {error}", world.what);
+                    assert!(is_no_room(&error), "{}: {error}", world.what);
                     told = true;
                 }
             }
@@ -348,13 +348,13 @@ fn a_device_that_dies_and_returns_has_the_room_that_was_claimed() {
             let dies = random.below(3);
             if dies == 0 {
                 world.server = None;
-                world.server = Some(world.place.serve());
+                world.server = Some(world.fixture.serve());
             }
             let (until, most) = (1 + random.below(30), random.below(2000));
             told += world.write(&mut random, until, most);
             if dies == 1 {
                 world.server = None;
-                world.server = Some(world.place.serve());
+                world.server = Some(world.fixture.serve());
                 told += world.write(&mut random, 1, 100);
             }
             if random.one_in(3) {
@@ -380,13 +380,13 @@ fn a_device_that_dies_at_any_moment_has_it_too() {
         let stop = Arc::new(AtomicBool::new(false));
         let (mut server, deaths) = (world.server.take(), Arc::new(AtomicU64::new(0)));
         std::thread::scope(|scope| {
-            let (place, stopped, counted) = (world.place.clone(), stop.clone(), deaths.clone());
+            let (fixture, stopped, counted) = (world.fixture.clone(), stop.clone(), deaths.clone());
             let mut its = Random(seed ^ 0x55);
             let killer = scope.spawn(move || {
                 while !stopped.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_micros(its.below(40_000)));
                     drop(server.take());
-                    server = Some(place.serve());
+                    server = Some(fixture.serve());
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
                 server

@@ -148,7 +148,7 @@ fn run_and_kill(path: &Path, time: Duration) -> [u64; 3] {
 }
 
 /// What the pool says of itself, opened as programs open it.
-fn look(path: &Path) {
+fn show_pool(path: &Path) {
     let file = Arc::new(FileFlash::open(&FileConfig::existing(path)).unwrap());
     let mut config = StoreConfig::default();
     config.history_bytes = DRAM_BYTES as usize / 16;
@@ -196,7 +196,7 @@ fn a_program_of_little_dram_has_more_objects_than_it_could_say_where_they_lie() 
     model.compare(&memory, &numbers);
     memory.run(|m| numbers.check(m)).unwrap();
     drop((memory, numbers));
-    look(&path);
+    show_pool(&path);
     let kills = trials::runs(5);
     let mut random = Random::seeded("kills of a pool of many objects", trials::first_seed(4));
     for kill in 0..kills {
@@ -211,7 +211,7 @@ fn a_program_of_little_dram_has_more_objects_than_it_could_say_where_they_lie() 
         println!("kill {kill}: {there:?} steps, {} bytes of DRAM", told[2]);
         assert!(told[2] < DRAM_BYTES + (4 << 20), "kill {kill}: {} bytes of DRAM", told[2]);
     }
-    look(&path);
+    show_pool(&path);
     // All leaves at once would be more than there is DRAM for, and the last token's objects cannot
     // all be remembered: they go in parts. Without any room nothing is removed, and writers have
     // their leaves all the same.
@@ -233,5 +233,5 @@ fn a_program_of_little_dram_has_more_objects_than_it_could_say_where_they_lie() 
     }
     memory.sync().unwrap();
     drop((memory, numbers));
-    look(&path);
+    show_pool(&path);
 }

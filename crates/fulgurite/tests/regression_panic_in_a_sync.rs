@@ -41,7 +41,10 @@ struct Panics {
 
 impl Panics {
     fn pass(&self, call: Call) -> &dyn Versions {
-        assert!(call != self.at || !self.armed.swap(false, Ordering::Relaxed), "the medium panics as it was told to");
+        assert!(
+            call != self.at || !self.armed.swap(false, Ordering::Relaxed),
+            "the medium panics as it was planned to"
+        );
         self.inner.versions().unwrap()
     }
 }

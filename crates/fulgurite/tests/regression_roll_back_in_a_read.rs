@@ -198,6 +198,6 @@ fn a_container_that_the_state_does_not_have_is_not_an_empty_one() {
         assert_eq!(memory.run(|m| other.get(m, &(KEYS / 2))), Ok(None));
         memory.named("map").remove().unwrap();
     }
-    println!("{news} reads of the newer state, {gone} told that it is gone");
+    println!("{news} reads of the newer state, {gone} got the error that it is gone");
     assert!(news >= 1 && gone >= 1, "{news} {gone}");
 }

@@ -114,7 +114,7 @@ impl<T: Plain> Array<T> {
     ) -> Result<Self, AccessError> {
         let array = Self::open(region, len)?.of(memory.id());
         for first in (0..len).step_by(Self::PER_SUBPAGE as usize) {
-            let view = memory.view_mut(array.place(first), SUBPAGE_BYTES)?;
+            let view = memory.view_mut(array.address_of(first), SUBPAGE_BYTES)?;
             for index in first..len.min(first + Self::PER_SUBPAGE) {
                 view.store((index - first) as usize * size_of::<T>(), element(index));
             }
@@ -128,7 +128,7 @@ impl<T: Plain> Array<T> {
         Array { memory: Some(memory), ..self }
     }
     #[inline(always)]
-    fn place(&self, index: u64) -> Address {
+    fn address_of(&self, index: u64) -> Address {
         if size_of::<T>().is_power_of_two() {
             return self.base.add(index.wrapping_mul(size_of::<T>() as u64));
         }
@@ -139,7 +139,7 @@ impl<T: Plain> Array<T> {
     /// The pointer to element `index`, if there is one.
     #[inline(always)]
     pub fn ptr(&self, index: u64) -> Option<Ptr<T>> {
-        (index < self.len).then(|| Ptr::new(self.place(index)))
+        (index < self.len).then(|| Ptr::new(self.address_of(index)))
     }
     /// The pointer to element `index`, or why there is none.
     #[inline(always)]

@@ -124,7 +124,7 @@ impl Directory {
     ///
     /// # Errors
     /// As [`Directory::open`].
-    pub fn look<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
+    pub fn open_read_only<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
         let directory = Self::of(memory.id(), bytes)?;
         directory.stored_space(memory)?;
         Ok(directory)
@@ -140,7 +140,7 @@ impl Directory {
     fn subpage(index: usize) -> Address {
         Address::from_linear((index * SUBPAGE_BYTES) as u64)
     }
-    fn place(index: usize) -> Address {
+    fn entry_address(index: usize) -> Address {
         Self::subpage(1 + index / PER_SUBPAGE).add((index % PER_SUBPAGE * ROOT_ENTRY_BYTES) as u64)
     }
 
@@ -237,7 +237,7 @@ impl Directory {
 
     fn entry<M: Memory>(memory: &mut M, index: usize) -> Result<Result<Option<RootEntry>, RootError>, AccessError> {
         let mut bytes = [0; ROOT_ENTRY_BYTES];
-        let at = Self::place(index);
+        let at = Self::entry_address(index);
         memory.view(at, ROOT_ENTRY_BYTES)?.copy_to(0, &mut bytes);
         Ok(RootEntry::decode(&bytes).map_err(|source| RootError::Damaged { at, source }))
     }
@@ -361,7 +361,7 @@ impl Directory {
             (Some(_), _) => Err(RootError::Exists { name: name() }),
             (None, None) => Err(RootError::Full { name: name() }),
             (None, Some(index)) => {
-                memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
+                memory.view_mut(Self::entry_address(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
                 Ok(())
             }
         }
@@ -382,7 +382,7 @@ impl Directory {
         let (index, entry) = found.ok_or_else(|| RootError::Unknown { name: name.to_owned() })?;
         let name = format!("{LEAVING_NAME}{:#x}", entry.address.linear());
         let entry = RootEntry { name, type_name: LEAVING_TYPE.to_owned(), ..entry };
-        memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
+        memory.view_mut(Self::entry_address(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
         Ok(entry)
     }
 
@@ -399,7 +399,7 @@ impl Directory {
             let _held = self.latch.lock(memory)?;
             let (found, _) = Self::search(memory, name)?;
             let (index, entry) = found.ok_or_else(|| RootError::Unknown { name: name.to_owned() })?;
-            memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &[0; ROOT_ENTRY_BYTES]);
+            memory.view_mut(Self::entry_address(index), ROOT_ENTRY_BYTES)?.copy_from(0, &[0; ROOT_ENTRY_BYTES]);
             entry
         };
         if entry.bytes.is_multiple_of(PAGE) && entry.address.linear().is_multiple_of(PAGE) {

@@ -87,16 +87,16 @@ struct Growth {
 
 /// Where in a block an entry is.
 #[derive(Clone, Copy)]
-struct Place {
+struct EntryAddress {
     block: Address,
     slot: usize,
 }
 
 /// What a search along a chain found.
 struct Scan {
-    found: Option<Place>,
+    found: Option<EntryAddress>,
     /// First free slot.
-    free: Option<Place>,
+    free: Option<EntryAddress>,
     /// The block that points to the found one's, or the last of the chain.
     before: Address,
     /// The found one's block: its tags and its next.
@@ -282,7 +282,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         key: &K,
         (hash, bucket): (u64, u64),
         still: &dyn Fn() -> bool,
-        found: impl FnOnce(View<'_>, Place) -> R,
+        found: impl FnOnce(View<'_>, EntryAddress) -> R,
     ) -> Result<Option<R>, AccessError> {
         let tags_wanted = Self::tag(hash) * EVERY_BYTE;
         let mut at = self.bucket_at(bucket);
@@ -293,7 +293,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             while hits != 0 {
                 let slot = hits.trailing_zeros() as usize / 8;
                 if view.load::<K>(Self::entry(slot)) == *key {
-                    return Ok(Some(found(view, Place { block: at, slot })));
+                    return Ok(Some(found(view, EntryAddress { block: at, slot })));
                 }
                 hits &= hits - 1;
             }
@@ -329,7 +329,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             while hits != 0 {
                 let slot = hits.trailing_zeros() as usize / 8;
                 if view.load::<K>(Self::entry(slot)) == *key {
-                    scan.found = Some(Place { block: at, slot });
+                    scan.found = Some(EntryAddress { block: at, slot });
                     (scan.tags, scan.next) = (tags, next);
                     return Ok(scan);
                 }
@@ -337,7 +337,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             }
             let free = zero_bytes(tags) & Self::ALL_SLOTS;
             if scan.free.is_none() && free != 0 {
-                scan.free = Some(Place { block: at, slot: free.trailing_zeros() as usize / 8 });
+                scan.free = Some(EntryAddress { block: at, slot: free.trailing_zeros() as usize / 8 });
             }
             scan.before = at;
             if next.is_null() {
@@ -355,9 +355,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
         let hash = key.key_hash();
-        self.look(memory, hash, |memory, bucket, still| {
-            self.find(memory, key, (hash, bucket), still, |view, place| {
-                view.load::<V>(Self::entry(place.slot) + Self::VALUE_AT)
+        self.read_bucket(memory, hash, |memory, bucket, still| {
+            self.find(memory, key, (hash, bucket), still, |view, entry| {
+                view.load::<V>(Self::entry(entry.slot) + Self::VALUE_AT)
             })
         })
     }
@@ -365,7 +365,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// Whether `key` is there.
     pub fn contains_key<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
         let hash = key.key_hash();
-        self.look(memory, hash, |memory, bucket, still| {
+        self.read_bucket(memory, hash, |memory, bucket, still| {
             Ok(self.find(memory, key, (hash, bucket), still, |_, _| ())?.is_some())
         })
     }
@@ -386,11 +386,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let _section = memory.write_section()?;
         let hash = key.key_hash();
         let plan = self.plan(memory, hash, |memory, bucket, still| {
-            self.find(memory, key, (hash, bucket), still, |_, place| place)
+            self.find(memory, key, (hash, bucket), still, |_, entry| entry)
         })?;
-        let Some((place, held)) = plan else { return Ok(None) };
-        let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
-        let at = Self::entry(place.slot) + Self::VALUE_AT;
+        let Some((entry, held)) = plan else { return Ok(None) };
+        let view = memory.view_mut(entry.block, Self::BLOCK_BYTES)?;
+        let at = Self::entry(entry.slot) + Self::VALUE_AT;
         let mut value = view.load::<V>(at);
         let (result, _held) = harmless(held, || change(&mut value));
         view.store(at, value);
@@ -443,18 +443,18 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         value: V,
         fresh: &mut Option<Address>,
     ) -> Result<Option<V>, AccessError> {
-        if let Some(place) = scan.found {
-            let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
-            let at = Self::entry(place.slot) + Self::VALUE_AT;
+        if let Some(entry) = scan.found {
+            let view = memory.view_mut(entry.block, Self::BLOCK_BYTES)?;
+            let at = Self::entry(entry.slot) + Self::VALUE_AT;
             let old = view.load::<V>(at);
             view.store(at, value);
             return Ok(Some(old));
         }
-        if let Some(place) = scan.free {
-            let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
-            view.store(Self::entry(place.slot), *key);
-            view.store(Self::entry(place.slot) + Self::VALUE_AT, value);
-            Self::change_tags(&view, |tags| tags | Self::tag(hash) << (8 * place.slot));
+        if let Some(entry) = scan.free {
+            let view = memory.view_mut(entry.block, Self::BLOCK_BYTES)?;
+            view.store(Self::entry(entry.slot), *key);
+            view.store(Self::entry(entry.slot) + Self::VALUE_AT, value);
+            Self::change_tags(&view, |tags| tags | Self::tag(hash) << (8 * entry.slot));
             return Ok(None);
         }
         let block = fresh.expect("a plan without a place has a fresh block");
@@ -483,22 +483,22 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let hash = key.key_hash();
         let plan = self.plan(memory, hash, |memory, bucket, still| {
             let scan = self.scan(memory, key, (hash, bucket), still)?;
-            let Some(place) = scan.found else { return Ok(None) };
-            let at = place.block.add((Self::entry(place.slot) + Self::VALUE_AT) as u64);
+            let Some(entry) = scan.found else { return Ok(None) };
+            let at = entry.block.add((Self::entry(entry.slot) + Self::VALUE_AT) as u64);
             let value = memory.view(at, size_of::<V>())?.load::<V>(0);
-            Ok(Some((scan, place, value, bucket)))
+            Ok(Some((scan, entry, value, bucket)))
         })?;
-        let Some(((scan, place, value, bucket), held)) = plan else { return Ok(None) };
-        let rest = scan.tags & !(0xFF << (8 * place.slot));
-        if rest != 0 || place.block == self.bucket_at(bucket) {
-            let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
+        let Some(((scan, entry, value, bucket), held)) = plan else { return Ok(None) };
+        let rest = scan.tags & !(0xFF << (8 * entry.slot));
+        if rest != 0 || entry.block == self.bucket_at(bucket) {
+            let view = memory.view_mut(entry.block, Self::BLOCK_BYTES)?;
             Self::change_tags(&view, |_| rest);
             drop(held);
         } else {
             // The block's last entry: unlink it, which is one store.
             memory.store(Ptr::new(scan.before.add(NEXT as u64)), scan.next)?;
             drop(held);
-            self.free_block(memory, place.block);
+            self.free_block(memory, entry.block);
         }
         if self.grows() {
             memory.add(&self.growth.len, -1);

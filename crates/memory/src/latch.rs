@@ -287,7 +287,7 @@ fn this_thread() -> u64 {
         let number = THREADS.fetch_add(1, Ordering::Relaxed);
         assert!(
             number <= THREAD >> THREAD_SHIFT,
-            "more threads have used latches for fibers than can be told apart; use VersionLatch"
+            "more threads have used latches for fibers than can be distinguished; use VersionLatch"
         );
         MINE.set(number << THREAD_SHIFT);
         number << THREAD_SHIFT

@@ -118,7 +118,7 @@ pub struct OwnedPin<T> {
 }
 
 impl<T: Plain> OwnedPin<T> {
-    fn place(&self) -> NonNull<T> {
+    fn pointer(&self) -> NonNull<T> {
         // SAFETY: the offset is inside the pinned frame, as the pointer was checked when the pin
         // was made.
         unsafe { self.frame.base().add(self.at.address().subpage_offset()).cast() }
@@ -127,13 +127,13 @@ impl<T: Plain> OwnedPin<T> {
     pub fn get<'c>(&'c self, _context: &'c Context) -> &'c T {
         // SAFETY: pinned, aligned and in one subpage (checked when made). Another fiber runs only
         // through `&mut` of the context, which the borrow excludes, and `get_mut` needs that too.
-        unsafe { self.place().as_ref() }
+        unsafe { self.pointer().as_ref() }
     }
     /// The value, to change.
     pub fn get_mut<'c>(&'c mut self, _context: &'c mut Context) -> &'c mut T {
         self.frame.mark_dirty();
         // SAFETY: as in `get`; the borrow of the context is exclusive.
-        unsafe { self.place().as_mut() }
+        unsafe { self.pointer().as_mut() }
     }
     /// Where it is.
     pub fn address(&self) -> Address {

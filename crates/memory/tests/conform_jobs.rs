@@ -324,7 +324,7 @@ fn a_job_that_would_wait_for_its_own_worker_is_told() {
         let runtime = Arc::new(with_frames(builder(2), 1, 8));
         let inner = runtime.clone();
         let job = runtime.submit(move |_| inner.run(|c| c.load(word(0, 0)))).unwrap();
-        let Err(JobError::Panicked { message, .. }) = job.wait() else { panic!("it must be told") };
+        let Err(JobError::Panicked { message, .. }) = job.wait() else { panic!("it must get an error") };
         assert!(message.contains("another thread"), "{message}");
         // Submitting from a job, and awaiting it there, is fine.
         let inner = runtime.clone();

@@ -24,7 +24,7 @@ fn check(m: &mut FaultyMemory, directory: &Directory) {
     let roots = directory.roots(m).unwrap();
     for (i, root) in roots.iter().enumerate() {
         let region = Region::new(root.address, root.bytes);
-        assert_eq!(directory.has_handed_out(m, region), Ok(true), "\"{}\" lies in pages that are free", root.name);
+        assert_eq!(directory.has_handed_out(m, region), Ok(true), "\"{}\" is in pages that are free", root.name);
         for other in &roots[..i] {
             let apart = !region.contains(other.address, 1)
                 && !Region::new(other.address, other.bytes).contains(root.address, 1);

@@ -29,13 +29,13 @@ const NODE_BYTES: usize = 128;
 
 /// Where a number is kept: which container, and its key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
+struct NumberKey {
     kind: u64,
     key: u64,
 }
 
 /// All the numbers there are. Elements of the array are always there.
-type Model = BTreeMap<Place, u64>;
+type Model = BTreeMap<NumberKey, u64>;
 
 struct Data {
     heap: Arc<Heap>,
@@ -101,7 +101,7 @@ impl Data {
             t.put(&self.array.ptr(key).expect("a key is an index"), &(), &value)
         }
     }
-    fn get<M: Memory>(&self, t: &mut Transaction<'_, M>, at: Place) -> Result<Option<u64>, AccessError> {
+    fn get<M: Memory>(&self, t: &mut Transaction<'_, M>, at: NumberKey) -> Result<Option<u64>, AccessError> {
         match at.kind {
             0 => Ok(self.get_element(t, at.key)?.filter(|number| *number != 0)),
             1 => t.get(&self.map, &at.key),
@@ -111,7 +111,7 @@ impl Data {
             _ => Ok(t.get(&self.strings, &text(at.key))?.as_deref().map(number)),
         }
     }
-    fn put<M: Memory>(&self, t: &mut Transaction<'_, M>, at: Place, value: u64) -> Result<(), AccessError> {
+    fn put<M: Memory>(&self, t: &mut Transaction<'_, M>, at: NumberKey, value: u64) -> Result<(), AccessError> {
         match at.kind {
             0 => self.put_element(t, at.key, value),
             1 => t.put(&self.map, &at.key, &value),
@@ -121,7 +121,7 @@ impl Data {
             _ => t.put(&self.strings, &text(at.key), &bytes(value)),
         }
     }
-    fn remove<M: Memory>(&self, t: &mut Transaction<'_, M>, at: Place) -> Result<bool, AccessError> {
+    fn remove<M: Memory>(&self, t: &mut Transaction<'_, M>, at: NumberKey) -> Result<bool, AccessError> {
         match at.kind {
             0 => {
                 let found = self.get(t, at)?.is_some();
@@ -136,7 +136,7 @@ impl Data {
         }
     }
     /// Puts without a transaction, not into an array.
-    fn put_alone<M: Memory>(&self, memory: &mut M, at: Place, value: u64) -> Result<(), AccessError> {
+    fn put_alone<M: Memory>(&self, memory: &mut M, at: NumberKey, value: u64) -> Result<(), AccessError> {
         match at.kind {
             0 | 1 => self.map.insert(memory, &at.key, value).map(drop),
             2 => self.tree.insert(memory, at.key, value).map(drop),
@@ -156,7 +156,7 @@ impl Data {
             let mut model = Model::new();
             for kind in 0..KINDS {
                 for key in 0..KEYS {
-                    let at = Place { kind, key };
+                    let at = NumberKey { kind, key };
                     if let Some(value) = self.get(t, at)? {
                         model.insert(at, value);
                     }
@@ -177,28 +177,28 @@ impl Data {
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     /// Moves an amount, if there is that amount.
-    Move(Place, Place, u64),
+    Move(NumberKey, NumberKey, u64),
     /// Reads some places.
-    Read([Place; 3]),
+    Read([NumberKey; 3]),
     /// Writes what it read of one place to two others.
-    Copy(Place, [Place; 2]),
-    Put([Place; 2], u64),
-    Remove([Place; 2]),
+    Copy(NumberKey, [NumberKey; 2]),
+    Put([NumberKey; 2], u64),
+    Remove([NumberKey; 2]),
     /// Up to this number of keys of an ordered container from one on, and then the first of them is
     /// removed.
-    TakeFrom(Place, usize),
+    TakeFrom(NumberKey, usize),
     /// Changes a place and returns an error.
-    Fail(Place),
+    Fail(NumberKey),
     /// Not a transaction.
-    Alone(Place, u64),
+    Alone(NumberKey, u64),
 }
 
-fn place(random: &mut Random) -> Place {
-    Place { kind: random.below(KINDS), key: random.below(KEYS) }
+fn number_key(random: &mut Random) -> NumberKey {
+    NumberKey { kind: random.below(KINDS), key: random.below(KEYS) }
 }
 
 fn choose(random: &mut Random) -> Operation {
-    let (a, b, c) = (place(random), place(random), place(random));
+    let (a, b, c) = (number_key(random), number_key(random), number_key(random));
     let value = 1 + random.below(1000u64);
     match random.below(10) {
         0..=2 => Operation::Move(a, b, 1 + value % 50),
@@ -206,15 +206,15 @@ fn choose(random: &mut Random) -> Operation {
         4 => Operation::Copy(a, [b, c]),
         5 => Operation::Put([a, b], value),
         6 => Operation::Remove([a, b]),
-        7 => Operation::TakeFrom(Place { kind: [2, 5][value as usize % 2], key: a.key }, 1 + value as usize % 4),
+        7 => Operation::TakeFrom(NumberKey { kind: [2, 5][value as usize % 2], key: a.key }, 1 + value as usize % 4),
         8 => Operation::Fail(a),
-        _ => Operation::Alone(Place { kind: 1 + a.kind % (KINDS - 1), ..a }, value),
+        _ => Operation::Alone(NumberKey { kind: 1 + a.kind % (KINDS - 1), ..a }, value),
     }
 }
 
 /// What an operation returns, and what it does to the model.
 fn apply(model: &mut Model, operation: Operation) -> Vec<u64> {
-    let get = |model: &Model, at: Place| model.get(&at).copied().unwrap_or(0);
+    let get = |model: &Model, at: NumberKey| model.get(&at).copied().unwrap_or(0);
     match operation {
         Operation::Move(from, to, amount) => {
             let has = get(model, from);
@@ -238,8 +238,8 @@ fn apply(model: &mut Model, operation: Operation) -> Vec<u64> {
         }
         Operation::Remove(places) => places.map(|at| u64::from(model.remove(&at).is_some())).to_vec(),
         Operation::TakeFrom(from, limit) => {
-            let end = Place { key: KEYS, ..from };
-            let found: Vec<(Place, u64)> =
+            let end = NumberKey { key: KEYS, ..from };
+            let found: Vec<(NumberKey, u64)> =
                 model.range(from..end).take(limit).map(|(at, value)| (*at, *value)).collect();
             if let Some((first, _)) = found.first() {
                 model.remove(first);
@@ -319,7 +319,7 @@ fn perform<M: Memory>(data: &Data, memory: &mut M, operation: Operation) -> Resu
                     found.iter().map(|(text, bytes)| (key(text), number(bytes))).collect()
                 };
                 if let Some((key, _)) = found.first() {
-                    data.remove(t, Place { key: *key, ..from })?;
+                    data.remove(t, NumberKey { key: *key, ..from })?;
                 }
                 found.iter().flat_map(|(key, value)| [*key, *value]).collect()
             }
@@ -416,7 +416,7 @@ fn bank(bug: Option<TransactionBug>, transfers: u64) -> Result<(), String> {
     const FIRST: u64 = 1000;
     let memory = plain();
     let data = Data::new(&mut memory.clone(), bug);
-    let all = (0..KINDS).flat_map(|kind| (0..KEYS).map(move |key| Place { kind, key })).collect::<Vec<_>>();
+    let all = (0..KINDS).flat_map(|kind| (0..KEYS).map(move |key| NumberKey { kind, key })).collect::<Vec<_>>();
     let filled = data.transactions.run(&mut memory.clone(), |t| {
         all.iter().try_for_each(|at| data.put(t, *at, FIRST))?;
         Ok::<_, AccessError>(())
@@ -474,7 +474,7 @@ fn threads_keep_the_sum() {
 fn what_conflicts_for_ever_is_told() {
     let mut memory = plain();
     let data = Data::new(&mut memory, None);
-    let (at, mut runs) = (Place { kind: 1, key: 3 }, 0);
+    let (at, mut runs) = (NumberKey { kind: 1, key: 3 }, 0);
     let result = data.transactions.run(&mut memory.clone(), |t| {
         let now = data.get(t, at)?.unwrap_or(0);
         data.put_alone(&mut memory, at, now + 1)?;
@@ -491,20 +491,23 @@ fn a_panic_changes_nothing_and_poisons_nothing() {
     let mut memory = plain();
     let data = Data::new(&mut memory, None);
     for kind in 0..KINDS {
-        let at = Place { kind, key: 1 };
+        let at = NumberKey { kind, key: 1 };
         perform(&data, &mut memory, Operation::Put([at; 2], 9)).unwrap();
         let used = data.heap.used_bytes();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             data.transactions.run(&mut memory.clone(), |t| {
                 data.put(t, at, 700)?;
-                data.put(t, Place { key: 2, ..at }, 700)?;
+                data.put(t, NumberKey { key: 2, ..at }, 700)?;
                 assert!(data.get(t, at)? != Some(700), "the body dies");
                 Ok::<(), AccessError>(())
             })
         }));
         assert!(panicked.is_err());
         assert_eq!(data.heap.used_bytes(), used);
-        assert_eq!(perform(&data, &mut memory, Operation::Read([at, Place { key: 2, ..at }, at])), Ok(vec![9, 0, 9]));
+        assert_eq!(
+            perform(&data, &mut memory, Operation::Read([at, NumberKey { key: 2, ..at }, at])),
+            Ok(vec![9, 0, 9])
+        );
     }
     assert_eq!(data.contents(&mut memory).len() as u64, KINDS);
 }
@@ -513,7 +516,7 @@ fn a_panic_changes_nothing_and_poisons_nothing() {
 fn a_panic_over_what_was_never_so_does_not_count() {
     let memory = plain();
     let data = Data::new(&mut memory.clone(), None);
-    let (a, b) = (Place { kind: 1, key: 1 }, Place { kind: 2, key: 1 });
+    let (a, b) = (NumberKey { kind: 1, key: 1 }, NumberKey { kind: 2, key: 1 });
     perform(&data, &mut memory.clone(), Operation::Put([a, b], 50)).unwrap();
     let mut runs = 0;
     let sum = data.transactions.run(&mut memory.clone(), |t| {

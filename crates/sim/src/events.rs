@@ -84,7 +84,7 @@ impl<P> Events<P> {
             }
             None => {
                 self.payloads.push(Some(payload));
-                u32::try_from(self.payloads.len() - 1).expect("fewer than 2^32 events lie ahead")
+                u32::try_from(self.payloads.len() - 1).expect("fewer than 2^32 events are pending")
             }
         };
         self.sequence += 1;

@@ -67,8 +67,8 @@ pub enum RunError {
         /// How many since the last one ended.
         events: u64,
     },
-    /// Nothing lay ahead, and jobs were under way.
-    #[error("an event was lost: nothing lies ahead, and jobs are under way")]
+    /// No event was pending, and jobs were under way.
+    #[error("an event was lost: none is pending, and jobs are under way")]
     Stalled,
     /// It goes on for longer than times are counted.
     #[error("it takes more than 100 days of simulated time: give shorter times, higher rates or fewer requests")]

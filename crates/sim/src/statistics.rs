@@ -347,7 +347,7 @@ mod tests {
         let law = population.law(Time::us(4), []).unwrap();
         assert!(law.holds() && (law.mean_present - 0.5).abs() < 1e-12, "{law:?}");
         let one = population.times().distribution();
-        assert_eq!((one.count, one.p99_ns), (1, None), "no time lies beyond the 99th percentile of one");
+        assert_eq!((one.count, one.p99_ns), (1, None), "no time is beyond the 99th percentile of one");
         assert!((one.mean_ns.unwrap().value - 2000.0).abs() < 1e-9);
     }
     #[test]

@@ -413,7 +413,7 @@ fn nvmm_is_ahead_of_the_ssd_where_dram_is_empty_at_first() {
     let read_us = 0.2 + 75.0 + 10.24;
     near("ahead", nvmm.accesses_per_s / ssd.accesses_per_s, (read_us + 77.0) / read_us, 0.02);
     let gain = prefetching.accesses_per_s / nvmm.accesses_per_s;
-    assert!((1.1..1.3).contains(&gain), "later updates find pages by chance: {gain}");
+    assert!((1.1..1.3).contains(&gain), "later updates find pages at random: {gain}");
     // 5,000 updates change too few pages for one to go.
     for report in [&nvmm, &prefetching, &ssd] {
         assert_eq!(report.device_writes_per_s, 0.0, "{report:?}");

@@ -60,8 +60,8 @@ macro_rules! workloads {
 
 workloads! {
     "array-swap" crate::ArraySwap<L>, false, "swaps two elements of an array";
-    "rbt" crate::Rbt<L>, true, "looks keys up in a red-black tree, changes one in ten";
-    "hash-table" crate::HashTable<L>, true, "looks keys up in a chained hash table, updates one in ten";
+    "rbt" crate::Rbt<L>, true, "looks up keys in a red-black tree, changes one in ten";
+    "hash-table" crate::HashTable<L>, true, "looks up keys in a chained hash table, updates one in ten";
     "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
     "tpcc" crate::Tpcc<L>, false, "TPC-C's new order";
     "tpcc-mix" crate::TpccMix<L>, false, "TPC-C's five transactions by the standard's shares";

@@ -77,7 +77,7 @@ pub fn ending(survived: &Survived) -> String {
         Some(failure) => format!("Memory did not survive, after {} kills without loss: {failure}.", kills),
         None if survived.interrupted => format!("Interrupted after {kills} kills, without loss until then."),
         None => format!(
-            "Killed {kills} times: nothing that was saved was lost, nothing was there by halves, and to open it again took {slowest} \
+            "Killed {kills} times: nothing that was saved was lost, nothing was there partially, and to open it again took {slowest} \
              at most."
         ),
     }

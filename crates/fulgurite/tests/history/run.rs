@@ -209,7 +209,7 @@ impl Ground {
     }
     /// Opens the pool, again if it was open.
     fn open_pool(&mut self) {
-        let medium: Arc<dyn Flash> = self.faults.clone().expect("a pool of a test lies in memory");
+        let medium: Arc<dyn Flash> = self.faults.clone().expect("a pool of a test is in memory");
         self.pool = None;
         self.flash = medium.clone();
         let (opened, _) = Pool::open(medium, config()).unwrap_or_else(|error| panic!("the pool opens: {error}"));
@@ -325,12 +325,12 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
     report.prefetched = counts.prefetched;
     report.evicted = counts.evicted_clean + counts.evicted_dirty;
     report.sealed = counts.sealed;
-    judge(log, &mut report)?;
+    verify(log, &mut report)?;
     Ok(report)
 }
 
 /// Whether a memory can have had this history.
-fn judge(mut log: Log, report: &mut Report) -> Result<(), String> {
+fn verify(mut log: Log, report: &mut Report) -> Result<(), String> {
     if let Some(first) = log.wrong.first() {
         return Err(format!("{} things went wrong, first: {first}", log.wrong.len()));
     }
@@ -349,13 +349,13 @@ fn judge(mut log: Log, report: &mut Report) -> Result<(), String> {
         report.reads += history.iter().filter(|op| op.kind == Kind::Read).count() as u64;
         report.overlapping += overlapping(&history);
         let judged = if is_counter(key) { check::counter(&mut history) } else { check::register(&mut history) };
-        judged.map_err(|violation| told(key, &violation, &history))?;
+        judged.map_err(|violation| describe(key, &violation, &history))?;
     }
     Ok(())
 }
 
 /// A violation, with the operations that it is about.
-fn told(key: u32, violation: &Violation, history: &[Operation]) -> String {
+fn describe(key: u32, violation: &Violation, history: &[Operation]) -> String {
     let mut about: Vec<_> = history.iter().filter(|op| violation.values().contains(&op.value)).collect();
     about.sort_by_key(|op| op.invoked);
     let lines: Vec<String> = about.iter().take(16).map(|op| format!("\n  {op:x?}")).collect();

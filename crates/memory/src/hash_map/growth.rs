@@ -243,13 +243,13 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     fn has_moved<M: Memory>(&self, memory: &mut M, hash: u64, bucket: u64) -> Result<bool, AccessError> {
         Ok(self.grows() && self.home(hash, self.count(memory)?) != bucket)
     }
-    /// What `look` saw of the bucket of a hash.
+    /// What `read` saw of the bucket of a hash.
     #[inline(always)]
-    pub(super) fn look<M: Memory, R>(
+    pub(super) fn read_bucket<M: Memory, R>(
         &self,
         memory: &mut M,
         hash: u64,
-        mut look: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<R, AccessError>,
+        mut read: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<R, AccessError>,
     ) -> Result<R, AccessError> {
         self.memory.check(memory.id())?;
         loop {
@@ -258,7 +258,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
                 if self.has_moved(memory, hash, bucket)? {
                     return Ok(None);
                 }
-                look(memory, bucket, still).map(Some)
+                read(memory, bucket, still).map(Some)
             })?;
             if let Some(seen) = seen {
                 return Ok(seen);
@@ -266,21 +266,21 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         }
     }
 
-    /// What `look` plans to change in the bucket of a hash, and the bucket's latch. With it held,
+    /// What `read` plans to change in the bucket of a hash, and the bucket's latch. With it held,
     /// the bucket is neither split nor merged.
     #[inline(always)]
     pub(super) fn plan<M: Memory, T>(
         &self,
         memory: &mut M,
         hash: u64,
-        mut look: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<Option<T>, AccessError>,
+        mut read: impl FnMut(&mut M, u64, &dyn Fn() -> bool) -> Result<Option<T>, AccessError>,
     ) -> Result<Planned<'_, T, L, M>, AccessError> {
         loop {
             let bucket = self.home(hash, self.count(memory)?);
             let mut moved = false;
             let planned = optimistic::plan(self.latch(bucket), memory, |memory, still| {
                 moved = self.has_moved(memory, hash, bucket)?;
-                if moved { Ok(None) } else { look(memory, bucket, still) }
+                if moved { Ok(None) } else { read(memory, bucket, still) }
             })?;
             if !moved {
                 return Ok(planned);

@@ -2,8 +2,8 @@
 
 use super::border::{CAPACITY, set_value};
 use super::{
-    Address, BORDER_BYTES, BorderImage, Entry, LAYER, Masstree, Place, RECORD, RECORD_SUFFIX, SUFFIX, SUFFIX_BYTES,
-    slice_of,
+    Address, BORDER_BYTES, BorderImage, Entry, KeyPosition, LAYER, Masstree, RECORD, RECORD_SUFFIX, SUFFIX,
+    SUFFIX_BYTES, slice_of,
 };
 use crate::latch::harmless;
 use crate::tree::structure::Node;
@@ -22,14 +22,14 @@ impl<L: Latch> Masstree<L> {
         self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         again(|| {
-            let place = self.find(memory, key, usize::MAX)?;
-            let Some(entry) = place.entry else {
-                return self.add(memory, key, value, &place).map(|()| None);
+            let position = self.find(memory, key, usize::MAX)?;
+            let Some(entry) = position.entry else {
+                return self.add(memory, key, value, &position).map(|()| None);
             };
-            if self.is_key(memory, key, &place, entry)? {
-                self.change_value(memory, &place, entry, |_| value).map(Some)
+            if self.is_key(memory, key, &position, entry)? {
+                self.change_value(memory, &position, entry, |_| value).map(Some)
             } else {
-                self.add_layer(memory, key, value, &place, entry).map(|()| None)
+                self.add_layer(memory, key, value, &position, entry).map(|()| None)
             }
         })
     }
@@ -49,17 +49,17 @@ impl<L: Latch> Masstree<L> {
         let _section = memory.write_section()?;
         let mut change = Some(change);
         again(|| {
-            let place = self.find(memory, key, usize::MAX)?;
-            match place.entry {
-                Some(entry) if self.is_key(memory, key, &place, entry)? => {
-                    self.change_value(memory, &place, entry, |mut value| {
+            let position = self.find(memory, key, usize::MAX)?;
+            match position.entry {
+                Some(entry) if self.is_key(memory, key, &position, entry)? => {
+                    self.change_value(memory, &position, entry, |mut value| {
                         change.take().expect("nothing starts again after the change")(&mut value);
                         value
                     })?;
                     Ok(true)
                 }
                 _ => {
-                    self.nodes.validate(&place.border)?;
+                    self.nodes.validate(&position.border)?;
                     Ok(false)
                 }
             }
@@ -75,28 +75,28 @@ impl<L: Latch> Masstree<L> {
         self.nodes.memory.check(memory.id())?;
         let _section = memory.write_section()?;
         let removed = again(|| {
-            let place = self.find(memory, key, usize::MAX)?;
-            let entry = match place.entry {
-                Some(entry) if self.is_key(memory, key, &place, entry)? => entry,
+            let position = self.find(memory, key, usize::MAX)?;
+            let entry = match position.entry {
+                Some(entry) if self.is_key(memory, key, &position, entry)? => entry,
                 _ => {
-                    self.nodes.validate(&place.border)?;
+                    self.nodes.validate(&position.border)?;
                     return Ok(None);
                 }
             };
             let mut value = entry.value;
             if entry.kind == RECORD {
-                value = self.load(memory, &place, Ptr::new(Address::from_bits(entry.value)))?;
+                value = self.load(memory, &position, Ptr::new(Address::from_bits(entry.value)))?;
             }
-            let mut image = self.border(memory, &place.border)?;
-            image.entries.remove(place.index);
-            self.replace(memory, &place.border, &image)?;
-            Ok(Some((value, entry, place, image.entries.len())))
+            let mut image = self.border(memory, &position.border)?;
+            image.entries.remove(position.index);
+            self.replace(memory, &position.border, &image)?;
+            Ok(Some((value, entry, position, image.entries.len())))
         })?;
-        let Some((value, entry, place, left)) = removed else { return Ok(None) };
+        let Some((value, entry, position, left)) = removed else { return Ok(None) };
         if entry.kind == RECORD {
-            self.free_record(memory, entry.value, key.len() - 8 * place.depth - 8);
+            self.free_record(memory, entry.value, key.len() - 8 * position.depth - 8);
         }
-        self.tidy(memory, key, place.depth, place.root.at, left);
+        self.tidy(memory, key, position.depth, position.root.at, left);
         Ok(Some(value))
     }
 
@@ -125,32 +125,34 @@ impl<L: Latch> Masstree<L> {
         key: &[u8],
         depth: usize,
     ) -> Result<Option<(Address, usize)>, Stop> {
-        let place = self.find(memory, key, depth)?;
-        let Some(entry) = place.entry.filter(|e| e.kind == LAYER && place.depth == depth) else { return Ok(None) };
+        let position = self.find(memory, key, depth)?;
+        let Some(entry) = position.entry.filter(|e| e.kind == LAYER && position.depth == depth) else {
+            return Ok(None);
+        };
         let below = self.nodes.begin(memory, Address::from_bits(entry.value))?;
-        self.nodes.validate(&place.border)?;
+        self.nodes.validate(&position.border)?;
         let (_, head) = self.nodes.view_root(memory, &below)?;
         if head.level > 0 || head.count > 0 {
             return Ok(None);
         }
-        let mut image = self.border(memory, &place.border)?;
-        image.entries.remove(place.index);
+        let mut image = self.border(memory, &position.border)?;
+        image.entries.remove(position.index);
         let mut writes = WriteSet::new();
-        writes.write_bytes(place.border.at, &image.to_bytes());
-        self.nodes.commit(memory, writes, [&place.border, &below])?;
+        writes.write_bytes(position.border.at, &image.to_bytes());
+        self.nodes.commit(memory, writes, [&position.border, &below])?;
         self.nodes.free(memory, below.at, 0);
-        Ok(Some((place.root.at, image.entries.len())))
+        Ok(Some((position.root.at, image.entries.len())))
     }
 
     /// Replaces the value of an entry, in the border node or its record, and returns the old one.
     fn change_value<M: Memory>(
         &self,
         memory: &mut M,
-        place: &Place,
+        position: &KeyPosition,
         entry: Entry,
         change: impl FnOnce(u64) -> u64,
     ) -> Result<u64, Stop> {
-        let held = self.nodes.hold(memory, [&place.border])?;
+        let held = self.nodes.hold(memory, [&position.border])?;
         if entry.kind == RECORD {
             let (record, bytes) = Ptr::<u64>::new(Address::from_bits(entry.value)).checked()?;
             let record = memory.view_mut(record, bytes)?;
@@ -159,32 +161,32 @@ impl<L: Latch> Masstree<L> {
             record.store(0, new);
             return Ok(old);
         }
-        let node = memory.view_mut(place.border.at, BORDER_BYTES)?;
+        let node = memory.view_mut(position.border.at, BORDER_BYTES)?;
         let (new, _held) = harmless(held, || change(entry.value));
-        set_value(&node, place.index, new);
+        set_value(&node, position.index, new);
         Ok(entry.value)
     }
 
-    /// Puts a new entry into the border node of `place`, or splits it if it is full.
-    fn add<M: Memory>(&self, memory: &mut M, key: &[u8], value: u64, place: &Place) -> Result<(), Stop> {
-        let rest = &key[8 * place.depth..];
+    /// Puts a new entry into the border node of `position`, or splits it if it is full.
+    fn add<M: Memory>(&self, memory: &mut M, key: &[u8], value: u64, position: &KeyPosition) -> Result<(), Stop> {
+        let rest = &key[8 * position.depth..];
         let (slice, rank) = slice_of(rest);
-        if place.count == CAPACITY {
-            self.nodes.validate(&place.border)?;
-            self.nodes.split_towards(memory, place.root, slice)?;
+        if position.count == CAPACITY {
+            self.nodes.validate(&position.border)?;
+            self.nodes.split_towards(memory, position.root, slice)?;
             return Err(Stop::Changed);
         }
-        let mut image = self.border(memory, &place.border)?;
+        let mut image = self.border(memory, &position.border)?;
         let mut allocated = Allocated::new();
         if rank < SUFFIX {
-            image.entries.insert(place.index, Entry::plain(slice, rank, value));
+            image.entries.insert(position.index, Entry::plain(slice, rank, value));
         } else if image.has_room_for(rest.len() - 8) {
-            image.insert_with_suffix(place.index, slice, value, &rest[8..]);
+            image.insert_with_suffix(position.index, slice, value, &rest[8..]);
         } else {
             let record = self.write_record(memory, value, &rest[8..], &mut allocated)?;
-            image.entries.insert(place.index, Entry::plain(slice, RECORD, record.bits()));
+            image.entries.insert(position.index, Entry::plain(slice, RECORD, record.bits()));
         }
-        self.replace(memory, &place.border, &image).inspect_err(|_| self.free_all(memory, &allocated))
+        self.replace(memory, &position.border, &image).inspect_err(|_| self.free_all(memory, &allocated))
     }
 
     /// Puts a layer where an entry has the key's slice but goes on differently, with both keys.
@@ -193,18 +195,18 @@ impl<L: Latch> Masstree<L> {
         memory: &mut M,
         key: &[u8],
         value: u64,
-        place: &Place,
+        position: &KeyPosition,
         entry: Entry,
     ) -> Result<(), Stop> {
-        let (old_suffix, old_value) = self.suffix_and_value(memory, place, entry)?;
-        let mut image = self.border(memory, &place.border)?;
+        let (old_suffix, old_value) = self.suffix_and_value(memory, position, entry)?;
+        let mut image = self.border(memory, &position.border)?;
         let mut allocated = Allocated::new();
         let done = self
-            .write_layer(memory, (&old_suffix, old_value), (&key[8 * place.depth + 8..], value), &mut allocated)
+            .write_layer(memory, (&old_suffix, old_value), (&key[8 * position.depth + 8..], value), &mut allocated)
             .map_err(Stop::Failed)
             .and_then(|layer| {
-                image.entries[place.index] = Entry::plain(entry.slice, LAYER, layer.bits());
-                self.replace(memory, &place.border, &image)
+                image.entries[position.index] = Entry::plain(entry.slice, LAYER, layer.bits());
+                self.replace(memory, &position.border, &image)
             });
         if done.is_err() {
             self.free_all(memory, &allocated);
@@ -214,15 +216,15 @@ impl<L: Latch> Masstree<L> {
         done
     }
 
-    /// The suffix and the value of an entry at `place`.
+    /// The suffix and the value of an entry at `position`.
     pub(super) fn suffix_and_value<M: Memory>(
         &self,
         memory: &mut M,
-        place: &Place,
+        position: &KeyPosition,
         entry: Entry,
     ) -> Result<(Vec<u8>, u64), Stop> {
         let mut suffix = Vec::new();
-        let value = self.append_suffix(memory, &place.border, entry, &mut suffix)?;
+        let value = self.append_suffix(memory, &position.border, entry, &mut suffix)?;
         Ok((suffix, value))
     }
     /// Appends what an entry's key has after its slice to `key`, and returns the value. Validated.
@@ -277,8 +279,8 @@ impl<L: Latch> Masstree<L> {
         for (key, value) in [a, b] {
             let rest = &key[8 * shared..];
             let (slice, rank) = slice_of(rest);
-            let place = |e: &Entry| (e.slice, e.rank()) < (slice, rank);
-            let index = image.entries.partition_point(place);
+            let before = |e: &Entry| (e.slice, e.rank()) < (slice, rank);
+            let index = image.entries.partition_point(before);
             if rank < SUFFIX {
                 image.entries.insert(index, Entry::plain(slice, rank, value));
             } else if image.has_room_for(rest.len() - 8) {

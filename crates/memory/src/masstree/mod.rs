@@ -72,7 +72,7 @@ pub struct Masstree<L> {
 }
 
 /// Where a key is, or would be put.
-struct Place {
+struct KeyPosition {
     /// How many layers are above.
     depth: usize,
     /// The root of its layer.
@@ -159,21 +159,21 @@ impl<L: Latch> Masstree<L> {
     pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<u64>, AccessError> {
         self.nodes.memory.check(memory.id())?;
         again(|| {
-            let place = self.find(memory, key, usize::MAX)?;
-            let value = match place.entry {
+            let position = self.find(memory, key, usize::MAX)?;
+            let value = match position.entry {
                 None => None,
                 Some(entry) if entry.kind < SUFFIX => Some(entry.value),
-                Some(entry) if entry.kind == SUFFIX => place.same_suffix.then_some(entry.value),
+                Some(entry) if entry.kind == SUFFIX => position.same_suffix.then_some(entry.value),
                 Some(entry) => {
-                    let same = self.is_suffix_of_record(memory, &place, entry, &key[8 * place.depth + 8..])?;
+                    let same = self.is_suffix_of_record(memory, &position, entry, &key[8 * position.depth + 8..])?;
                     if same {
-                        Some(self.load(memory, &place, Ptr::new(Address::from_bits(entry.value)))?)
+                        Some(self.load(memory, &position, Ptr::new(Address::from_bits(entry.value)))?)
                     } else {
                         None
                     }
                 }
             };
-            self.nodes.validate(&place.border)?;
+            self.nodes.validate(&position.border)?;
             Ok(value)
         })
     }
@@ -181,7 +181,7 @@ impl<L: Latch> Masstree<L> {
     /// Walks down to the border node of `key`, through at most `layers` layers. Its entry is never
     /// one for a layer, unless those were too few. The caller validates it, as seen at `border`.
     #[inline(always)]
-    fn find<M: Memory>(&self, memory: &mut M, key: &[u8], layers: usize) -> Result<Place, Stop> {
+    fn find<M: Memory>(&self, memory: &mut M, key: &[u8], layers: usize) -> Result<KeyPosition, Stop> {
         let mut root = self.nodes.begin(memory, self.root.root)?;
         let mut depth = 0;
         loop {
@@ -207,33 +207,33 @@ impl<L: Latch> Masstree<L> {
                     let same_suffix = entry.is_some_and(|entry| {
                         entry.kind == SUFFIX && entry.suffix(&view, &mut [0; SUFFIX_BYTES]) == &rest[8..]
                     });
-                    return Ok(Place { depth, root, border, count, index, entry, same_suffix });
+                    return Ok(KeyPosition { depth, root, border, count, index, entry, same_suffix });
                 }
             }
         }
     }
 
-    /// Loads from the record of an entry at `place`.
-    fn load<M: Memory>(&self, memory: &mut M, place: &Place, at: Ptr<u64>) -> Result<u64, Stop> {
-        memory.load(at).map_err(|error| self.nodes.blame(&place.border, error))
+    /// Loads from the record of an entry at `position`.
+    fn load<M: Memory>(&self, memory: &mut M, position: &KeyPosition, at: Ptr<u64>) -> Result<u64, Stop> {
+        memory.load(at).map_err(|error| self.nodes.blame(&position.border, error))
     }
     /// Whether the record of an entry has this suffix.
     fn is_suffix_of_record<M: Memory>(
         &self,
         memory: &mut M,
-        place: &Place,
+        position: &KeyPosition,
         entry: Entry,
         suffix: &[u8],
     ) -> Result<bool, Stop> {
         let record = Address::from_bits(entry.value);
-        if self.load(memory, place, Ptr::new(record.add(RECORD_LENGTH)))? != suffix.len() as u64 {
+        if self.load(memory, position, Ptr::new(record.add(RECORD_LENGTH)))? != suffix.len() as u64 {
             return Ok(false);
         }
         let mut buffer = [0; 256];
         for (i, part) in suffix.chunks(buffer.len()).enumerate() {
             let got = &mut buffer[..part.len()];
             let at = record.add(RECORD_SUFFIX + 256 * i as u64);
-            memory.read_bytes(at, got).map_err(|error| self.nodes.blame(&place.border, error))?;
+            memory.read_bytes(at, got).map_err(|error| self.nodes.blame(&position.border, error))?;
             if got != part {
                 return Ok(false);
             }
@@ -241,10 +241,16 @@ impl<L: Latch> Masstree<L> {
         Ok(true)
     }
     /// Whether the entry found is the key's own, and not of another one with the same slice.
-    fn is_key<M: Memory>(&self, memory: &mut M, key: &[u8], place: &Place, entry: Entry) -> Result<bool, Stop> {
+    fn is_key<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &[u8],
+        position: &KeyPosition,
+        entry: Entry,
+    ) -> Result<bool, Stop> {
         match entry.kind {
-            SUFFIX => Ok(place.same_suffix),
-            RECORD => self.is_suffix_of_record(memory, place, entry, &key[8 * place.depth + 8..]),
+            SUFFIX => Ok(position.same_suffix),
+            RECORD => self.is_suffix_of_record(memory, position, entry, &key[8 * position.depth + 8..]),
             kind => Ok(kind < SUFFIX),
         }
     }

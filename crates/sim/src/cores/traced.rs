@@ -124,7 +124,7 @@ impl Traced {
                     places.entry(page).or_insert(next);
                 }
                 if places.len() as u64 > pages {
-                    return Err(beyond("its pages are more than those of"));
+                    return Err(beyond("its pages are more than the pages of"));
                 }
             }
             let block = offset / BLOCK;

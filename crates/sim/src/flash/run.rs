@@ -324,7 +324,7 @@ impl Run<'_> {
                     self.nand.advance_to_next(u64::MAX / 1000, &mut done);
                     done.iter().for_each(|done| self.answers(*done));
                 }
-                (Some(_), _) => match self.events.next().expect("one lies ahead") {
+                (Some(_), _) => match self.events.next().expect("one is pending") {
                     Event::Comes(asked) => self.comes(asked),
                     Event::Reaches(number) => self.reaches(number),
                     Event::Ends(number) => self.ends(number),

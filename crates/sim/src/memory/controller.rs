@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(take(0, 5), Time::ns(15 + 14 + 4), "closed");
         assert_eq!(take(100, 5), Time::ns(14 + 4), "hit");
         assert_eq!(take(200, 6), Time::ns(13 + 15 + 14 + 4), "conflict");
-        assert_eq!(take(235, 7), Time::ns(8 + 13 + 15 + 14 + 4), "a row is open for tRAS at the least");
+        assert_eq!(take(235, 7), Time::ns(8 + 13 + 15 + 14 + 4), "a row is open for at least tRAS");
         assert_eq!(controller.met(), Met { hits: 1, closed: 1, conflicts: 2, refreshes: 0 });
     }
     #[test]

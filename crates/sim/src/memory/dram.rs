@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(take(2000, 5), Time::ns(1 + 16), "the open row");
         assert_eq!(take(3000, 9), Time::ns(1 + 10 + 20 + 16), "another row of the bank");
         assert_eq!(take(3000, 9), Time::ns(47 + 17), "behind it");
-        assert_eq!(take(3000, 10), Time::ns(37), "another bank, beside it");
+        assert_eq!(take(3000, 10), Time::ns(37), "another bank, in parallel");
         // The refresh at 8 µs closes rows and takes the banks.
         assert_eq!(take(8100, 9), Time::ns(200 + 37));
         assert_eq!(take(9000, 9), Time::ns(17));

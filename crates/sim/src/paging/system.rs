@@ -295,7 +295,8 @@ impl PagingSystem {
         let least = u64::from(self.program.threads) * (FRAMES_OF_A_THREAD + with_a_miss) + 1;
         let frames = self.frames();
         if frames < least {
-            let told = format!("{least} frames are needed for so many threads, of each controller; it has {frames}");
+            let told =
+                format!("{least} frames of each controller are needed for this number of threads; it has {frames}");
             return Err(document.refuse("memory.dram", told));
         }
         if self.units() >= 1 << 31 || frames >= 1 << 30 {

@@ -178,7 +178,7 @@ impl<F: FrontEnd> Run<'_, F> {
         }
         self.events.schedule(Time::ZERO, DECIDES, Event::Free(Point::Idle));
         while self.ended < self.core.warm_up + self.core.jobs {
-            match self.events.next().expect("the core or an arrival lies ahead") {
+            match self.events.next().expect("the core or an arrival is pending") {
                 Event::Arrives => self.arrives(),
                 Event::Data(fiber) => self.data(fiber),
                 Event::Free(why) => self.decide(why),

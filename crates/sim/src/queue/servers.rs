@@ -56,7 +56,7 @@ impl Servers {
         let (mut ended, mut begun) = (0, Time::ZERO);
         events.after(arrivals.exponential(self.between), Event::Arrives);
         while ended < before + self.jobs {
-            let event = events.next().expect("the next arrival lies ahead");
+            let event = events.next().expect("the next arrival is pending");
             let now = events.now();
             match event {
                 Event::Arrives => {

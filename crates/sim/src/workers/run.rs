@@ -325,7 +325,8 @@ impl WorkersSystem {
         let fibers = count("threads.count", 1 << 20)? as u32;
         let frames = count("dram.frames", 1 << 29)?;
         if frames < u64::from(fibers + 1) * FRAMES_OF_A_FIBER {
-            let told = format!("{} frames are needed for so many threads", u64::from(fibers + 1) * FRAMES_OF_A_FIBER);
+            let told =
+                format!("{} frames are needed for this number of threads", u64::from(fibers + 1) * FRAMES_OF_A_FIBER);
             return Err(document.refuse("dram.frames", told));
         }
         let read_around = count("dram.read_around", 256)? as u32;

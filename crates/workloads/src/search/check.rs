@@ -54,7 +54,7 @@ fn check_texts<M: Memory>(index: &Index, memory: &mut M) -> Result<Seen, Workloa
     for number in 0..index.header.documents as u32 {
         let document = index.document(memory, number)?;
         require(document.place == expected_place, || {
-            format!("document {number} lies at {}, not at {expected_place}", document.place)
+            format!("document {number} is at {}, not at {expected_place}", document.place)
         })?;
         expected_place += u64::from(document.path_bytes) + u64::from(document.text_bytes);
         text_bytes += u64::from(document.text_bytes);

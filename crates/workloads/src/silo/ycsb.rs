@@ -174,7 +174,7 @@ impl<L: Latch> Workload for SiloYcsb<L> {
                 return broken(format!("record {key} has {tid:?} and the counter {}", row.counter));
             }
             if row != Row::new(key, row.counter) {
-                return broken(format!("record {key} has a payload that is not that of its counter"));
+                return broken(format!("record {key} has a payload that does not belong to its counter"));
             }
             sum = sum.wrapping_add(mix(key ^ mix(row.counter)));
         }

@@ -86,13 +86,13 @@ impl Bin {
     pub fn lookup(&self, key: u64) -> Result<()> {
         let wanted = Entry::of(key);
         let found = self.0.iter().find(|entry| entry.hash == wanted.hash);
-        ensure!(found.is_none_or(|found| found.location == wanted.location), "object {key} lies elsewhere");
+        ensure!(found.is_none_or(|found| found.location == wanted.location), "object {key} is elsewhere");
         Ok(())
     }
     /// How many different objects it has.
     pub fn count(&self) -> Result<u64> {
         for (at, entry) in self.0.iter().enumerate() {
-            ensure!(entry.location == mix(entry.hash ^ 1), "an object of a bin lies elsewhere");
+            ensure!(entry.location == mix(entry.hash ^ 1), "an object of a bin is elsewhere");
             ensure!(self.0[..at].iter().all(|other| other.hash != entry.hash), "an object is in a bin twice");
         }
         Ok(ENTRIES as u64)

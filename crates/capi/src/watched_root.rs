@@ -24,16 +24,16 @@ impl Stored for Extent {
 }
 
 /// See the module.
-pub(crate) struct Place {
+pub(crate) struct WatchedRoot {
     entry: RootEntry,
     /// Of a region: what the root must hold.
     extent: Option<Extent>,
     gone: AtomicBool,
 }
 
-impl Place {
-    pub fn new(entry: RootEntry, extent: Option<Extent>) -> Place {
-        Place { entry, extent, gone: AtomicBool::new(false) }
+impl WatchedRoot {
+    pub fn new(entry: RootEntry, extent: Option<Extent>) -> WatchedRoot {
+        WatchedRoot { entry, extent, gone: AtomicBool::new(false) }
     }
     pub fn name(&self) -> &str {
         &self.entry.name
