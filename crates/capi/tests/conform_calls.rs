@@ -317,7 +317,7 @@ unsafe extern "C" fn names(user: *mut c_void, name: *const c_char, type_name: *c
 }
 
 #[test]
-fn what_is_rolled_back_or_removed_is_told() {
+fn what_is_rolled_back_or_removed_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let pool = open(Some(&path));

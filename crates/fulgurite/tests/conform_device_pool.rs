@@ -99,7 +99,7 @@ fn refused(done: Result<impl std::fmt::Debug, AccessError>, write: bool) {
 const WORDS: u64 = 256 << 10;
 
 #[test]
-fn an_old_token_is_read_beside_the_live_state() {
+fn an_old_token_is_read_next_to_the_live_state() {
     let fixture = DeviceFixture::new();
     let mut server = fixture.serve();
     let memory = fixture.start();
@@ -322,7 +322,7 @@ fn pages_of(region: Region) -> u32 {
 /// A program that deletes them as it starts says so, and the program that lives gets an error
 /// rather than zeros.
 #[test]
-fn a_program_whose_temporary_pages_went_with_the_device_is_told() {
+fn a_program_whose_temporary_pages_went_with_the_device_gets_an_error() {
     let fixture = DeviceFixture::new();
     let server = fixture.serve_with(false);
     let memory = fixture.start();

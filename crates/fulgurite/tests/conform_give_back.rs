@@ -184,7 +184,7 @@ fn what_was_given_back_serves_other_sizes_and_rolls_back() {
 }
 
 #[test]
-fn syncs_go_on_beside_many_free_objects() {
+fn syncs_go_on_next_to_many_free_objects() {
     const OVERWRITTEN: u64 = 512;
     const SUBPAGE: usize = 4096;
     const SYNCS: u32 = 6;

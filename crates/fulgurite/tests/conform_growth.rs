@@ -88,7 +88,7 @@ fn a_pool_that_was_made_without_a_limit_grows_when_it_is_opened_with_one() {
 }
 
 #[test]
-fn a_pool_becomes_as_large_as_it_is_told_to_while_it_is_written() {
+fn a_pool_becomes_as_large_as_it_is_asked_to_while_it_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let memory = Fulgurite::builder(Medium::new_pool(&path, 16 * MIB)).dram("8M").start().unwrap();
@@ -323,7 +323,7 @@ fn a_pool_on_a_block_device_grows_as_far_as_the_device_has() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_the_pool_goes_on_in_its_size() {
+fn a_full_disk_is_reported_and_the_pool_goes_on_in_its_size() {
     struct Mounted<'p>(&'p str);
     impl Drop for Mounted<'_> {
         fn drop(&mut self) {

@@ -152,7 +152,7 @@ fn the_oldest_tokens_go_when_space_is_short() {
 }
 
 #[test]
-fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
+fn a_lazy_pool_counts_what_is_dirty_in_dram() {
     let directory = tempfile::tempdir().unwrap();
     let medium = Medium::new_pool(directory.path().join("pool"), 16 << 20);
     // Nothing has to leave DRAM, and the time to sync never comes: only what is dirty there makes

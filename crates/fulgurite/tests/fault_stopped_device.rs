@@ -116,7 +116,7 @@ fn write(memory: &Fulgurite, array: Array<u64>, round: u64) -> Result<(), Access
 }
 
 #[test]
-fn jobs_are_told_of_a_stopped_device_that_has_their_frames_and_go_on_with_it() {
+fn jobs_get_errors_from_a_stopped_device_that_has_their_frames_and_go_on_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("device.sock");
     let process = Process::start(&socket);

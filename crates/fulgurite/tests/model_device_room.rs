@@ -229,7 +229,7 @@ impl World {
 }
 
 #[test]
-fn only_writers_are_told_and_a_sync_makes_room() {
+fn only_writers_get_errors_and_a_sync_makes_room() {
     trials::each_seed(1, 2, |seed| {
         let (mut random, mut world) = (Random(seed), World::new(seed, 12, Durability::Sync));
         for round in 0..12 {

@@ -395,7 +395,7 @@ fn a_name_is_one_thing_in_a_process() {
 }
 
 #[test]
-fn who_holds_what_a_roll_back_took_away_is_told() {
+fn who_holds_what_a_roll_back_took_away_gets_an_error() {
     let (_directory, memory) = small();
     let old = memory.named("old").hash_map::<u64, u64>(100).unwrap();
     let before = memory.sync().unwrap();

@@ -74,7 +74,7 @@ fn a_program_that_syncs_by_itself_can_after_one_large_section() {
     one_large_section(Durability::Lazy { every: Duration::from_millis(200), bytes: 1 << 40 });
 }
 #[test]
-fn a_program_that_is_told_to_sync_can_after_one_large_section() {
+fn a_program_that_is_asked_to_sync_can_after_one_large_section() {
     one_large_section(Durability::Sync);
 }
 

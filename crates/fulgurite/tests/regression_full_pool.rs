@@ -61,7 +61,7 @@ fn fill(runtime: &Runtime, data: u32, what: &str) {
     }
 }
 
-fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize) {
+fn only_writers_get_errors(extent_pages: u32, data: u32, dram: u64, workers: usize) {
     let what = format!("extents of {extent_pages}, {data} subpages of data, {dram} bytes of DRAM, {workers} workers");
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(8192).unwrap());
     let geometry = Geometry::new(8192, extent_pages, Some(data)).unwrap();
@@ -114,18 +114,18 @@ fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize
 
 #[test]
 fn with_large_extents_and_more_room_than_dram() {
-    only_writers_are_told(256, 4096, 13 << 20, 1);
-    only_writers_are_told(256, 4096, 13 << 20, 2);
+    only_writers_get_errors(256, 4096, 13 << 20, 1);
+    only_writers_get_errors(256, 4096, 13 << 20, 2);
 }
 #[test]
 fn with_tiny_extents_and_more_room_than_dram() {
-    only_writers_are_told(16, 4096, 16 << 20, 1);
-    only_writers_are_told(16, 4096, 16 << 20, 2);
+    only_writers_get_errors(16, 4096, 16 << 20, 1);
+    only_writers_get_errors(16, 4096, 16 << 20, 2);
 }
 #[test]
 fn with_less_room_than_dram() {
-    only_writers_are_told(64, 6400, 20 << 20, 1);
-    only_writers_are_told(64, 6400, 20 << 20, 2);
+    only_writers_get_errors(64, 6400, 20 << 20, 1);
+    only_writers_get_errors(64, 6400, 20 << 20, 2);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn what_an_idle_worker_read_while_there_was_room_is_asked_for_too() {
 }
 
 #[test]
-fn two_threads_sync_beside_writers_that_take_all_they_get() {
+fn two_threads_sync_next_to_writers_that_take_all_they_get() {
     const DATA: u32 = 4096;
     // More than is kept for a sync before it is known how much it saves.
     const SAVES: u32 = 200;

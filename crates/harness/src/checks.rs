@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_told_from_noise() {
+    fn text_is_distinguished_from_noise() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);

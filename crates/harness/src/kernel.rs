@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_lies_over_an_arena() {
+    fn a_file_is_mapped_over_an_arena() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let arena = Arena::anonymous(16_384, Backed::BasePages).unwrap();

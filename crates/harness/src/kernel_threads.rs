@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(read(&mut seen, &[((2, 10), 1160), ((3, 120), 5), ((4, 99), 20)]) - first, 385);
     }
     #[test]
-    fn threads_of_the_kernel_are_told_by_their_flags() {
+    fn threads_of_the_kernel_are_recognised_by_their_flags() {
         let stat = |flags: u64| format!("7 (a ) b) S 2 0 0 0 -1 {flags} 0 0 0 0 0 3 0 0 20 0 1 0 4711 0 0");
         assert_eq!(started(&stat(0x0020_8040)), Some(4711));
         assert_eq!(started(&stat(0x0040_0040)), None);

@@ -520,7 +520,7 @@ mod tests {
         assert!(drawing::draw(&figures, "machine").contains("hit_overhead_ns"));
     }
     #[test]
-    fn a_disturbed_machine_is_told_of() {
+    fn a_disturbed_machine_is_reported() {
         let mut collected = Collected::default();
         [100.0, 130.0].into_iter().for_each(|ns| collected.add("hit_request_ns", ns));
         let notes = notes(&collected.figures(), &collected, &[0], 3.5).join("\n");

@@ -679,7 +679,7 @@ mod tests {
         assert!(gaps[1].points.is_none() && gaps[1].max_share.unwrap().median == 0.16);
     }
     #[test]
-    fn saturated_loads_are_told_of_and_left_out_of_the_gaps() {
+    fn saturated_loads_are_reported_and_left_out_of_the_gaps() {
         let row = |config: &str, load_percent: f64, saturated| Row {
             config: config.into(),
             p99_us: Some(if saturated { 10_000.0 } else { 100.0 + load_percent }),

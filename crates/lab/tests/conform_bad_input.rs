@@ -80,7 +80,7 @@ fn machine() {
     refused(&["live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
     refused(&["live", "--quick", "--workers=4096"], &["more than the", "cores"]);
     refused(&["live", "--quick", "--dir=nowhere"], &["--dir", "not a directory"]);
-    two_workers_run_beside_one();
+    two_workers_run_next_to_one();
 }
 
 /// Each refusal names what was written, and offers what there is.
@@ -91,7 +91,7 @@ fn what_was_given_is_what_is_named() {
 }
 
 /// Several workers also run with one at the same time, so the data is there twice.
-fn two_workers_run_beside_one() {
+fn two_workers_run_next_to_one() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return eprintln!("SKIPPED: two workers need two cores");
     }

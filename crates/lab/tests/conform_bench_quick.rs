@@ -47,7 +47,7 @@ fn micro() {
 }
 
 #[test]
-fn predictions_come_first_and_stand_beside_the_measurement() {
+fn predictions_come_first_and_are_compared_with_the_measurement() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let done = |words: &[&str]| {
@@ -292,7 +292,7 @@ fn live_on_a_file() {
 }
 
 #[test]
-fn two_workers_beside_one() {
+fn two_workers_next_to_one() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return eprintln!("SKIPPED: two workers need two cores");
     }

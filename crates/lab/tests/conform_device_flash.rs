@@ -58,7 +58,7 @@ fn workloads_do_the_same_work_on_nand() {
 }
 
 #[test]
-fn nand_is_measured_beside_nand_with_the_same_requests() {
+fn nand_is_measured_next_to_nand_with_the_same_requests() {
     let directory = tempfile::tempdir().unwrap();
     let also = ["--also", "nand:mlc,nand:slc/8", "--block-pages", "8"];
     let words = live(

@@ -89,7 +89,7 @@ fn what_it_cannot_do_is_refused_at_once() {
     assert_eq!(entries(directory.path()), Vec::<String>::new());
 }
 #[test]
-fn a_full_disk_is_told_and_the_findings_are_shown() {
+fn a_full_disk_is_reported_and_the_findings_are_shown() {
     let directory = tempfile::tempdir().unwrap();
     for option in ["--json", "--report"] {
         let output = run(directory.path(), &["reproduce", "D16", option, "/dev/full"]);

@@ -175,7 +175,7 @@ fn a_sweep_keeps_what_is_not_its_own_and_goes_on_after_a_point_without_a_result(
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 #[test]
-fn what_is_wrong_is_told_before_anything_runs() {
+fn what_is_wrong_is_reported_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     let (at, file) = (directory.path(), system("nand-only.toml"));
     refused(at, &["sim", "run", "nowhere.toml"], &["nowhere.toml", "cannot be read"]);

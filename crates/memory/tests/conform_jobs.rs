@@ -319,7 +319,7 @@ fn panics_and_overflows_fail_their_job_and_panics_give_pins_back() {
 }
 
 #[test]
-fn a_job_that_would_wait_for_its_own_worker_is_told() {
+fn a_job_that_would_wait_for_its_own_worker_gets_an_error() {
     within(60, "own worker", || {
         let runtime = Arc::new(with_frames(builder(2), 1, 8));
         let inner = runtime.clone();

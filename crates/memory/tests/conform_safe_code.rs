@@ -144,7 +144,7 @@ fn a_write_set_tells_controllers_apart() {
 }
 
 #[test]
-fn staged_bytes_lie_over_values_wherever_they_meet() {
+fn staged_bytes_cover_values_wherever_they_meet() {
     let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
     let last = Address::from_bits(u64::MAX - 15);
     for base in [Address::from_linear(8192), Address::from_linear(SUBPAGE_BYTES as u64 - 16), last] {

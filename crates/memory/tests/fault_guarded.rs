@@ -261,7 +261,7 @@ fn late_and_reordered_answers_are_right_answers() {
 }
 
 #[test]
-fn a_flush_that_fails_is_told_and_poisons() {
+fn a_flush_that_fails_is_reported_and_poisons() {
     within(60, "flush", || {
         let (flash, _) = faulty(FaultPlan::rule(Some(Op::Flush), When::Nth(1), Fault::Fails(EIO)));
         let runtime = runtime(&flash, 1, 4);

@@ -203,7 +203,7 @@ fn deep_recursion_never_strikes_inside_the_worker() {
 }
 
 #[test]
-fn a_job_that_is_nearly_out_of_stack_is_told() {
+fn a_job_that_is_nearly_out_of_stack_gets_an_error() {
     #[inline(never)]
     fn deep(m: &mut Context, depth: u64) -> Result<u64, AccessError> {
         let room = std::hint::black_box([depth; 16]);

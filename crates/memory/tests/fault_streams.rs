@@ -72,7 +72,7 @@ fn each_failure(op: Op, mut attempt: impl FnMut(FlashError) -> u32, plan: impl F
 }
 
 #[test]
-fn a_part_that_cannot_be_read_is_told_and_read_again() {
+fn a_part_that_cannot_be_read_is_reported_and_read_again() {
     within(600, "reading in parts", || {
         let (flash, runtime, _heap, blobs) = made();
         let read = |error: FlashError| {
@@ -120,7 +120,7 @@ fn is(m: &mut Context, blobs: &Blobs<u64>, number: u64) -> Result<bool, AccessEr
 }
 
 #[test]
-fn a_part_that_cannot_be_written_is_told_and_the_old_value_stays() {
+fn a_part_that_cannot_be_written_is_reported_and_the_old_value_stays() {
     within(600, "writing in parts", || {
         let (flash, runtime, heap, blobs) = made();
         let mut number = 1;

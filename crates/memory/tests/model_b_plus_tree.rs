@@ -120,7 +120,7 @@ fn random_operations_agree_with_a_model() {
 }
 
 #[test]
-fn scans_end_where_they_are_told() {
+fn scans_end_where_they_are_asked_to() {
     let mut memory = memory();
     let (tree, _heap) = tree(&mut memory, 4, 72);
     let model: BTreeMap<u64, u64> = (0..300).map(|n| (any_key(n), n)).collect();

@@ -222,7 +222,7 @@ fn slabs_of_each_size_become_empty_pages() {
 }
 
 #[test]
-fn a_failed_look_for_empty_pages_hands_nothing_out_twice() {
+fn a_failed_search_for_empty_pages_hands_nothing_out_twice() {
     let random = Random::seeded("empty pages, faults", 7);
     let (mut met, mut lost) = (0, 0);
     for round in 0..60 {

@@ -300,7 +300,7 @@ fn a_root_that_is_leaving_has_no_name_and_keeps_its_pages() {
 }
 
 #[test]
-fn who_uses_what_a_roll_back_took_away_is_told() {
+fn who_uses_what_a_roll_back_took_away_gets_an_error() {
     let mut m = memory();
     let directory = Directory::open(&mut m, SPACE).unwrap();
     let before = bytes(&mut m);

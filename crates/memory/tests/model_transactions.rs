@@ -471,7 +471,7 @@ fn threads_keep_the_sum() {
 }
 
 #[test]
-fn what_conflicts_for_ever_is_told() {
+fn what_conflicts_for_ever_is_reported() {
     let mut memory = plain();
     let data = Data::new(&mut memory, None);
     let (at, mut runs) = (NumberKey { kind: 1, key: 3 }, 0);

@@ -263,7 +263,7 @@ mod tests {
         }
     }
     #[test]
-    fn what_cannot_be_executed_is_told() {
+    fn what_cannot_be_executed_is_reported() {
         let told = |name, bytes| Executed::build(name, bytes, 0.99, 1).map(|_| ()).unwrap_err().to_string();
         assert!(told("search", 8 << 20).contains("input"));
         assert!(told("tapt", 8 << 20).contains("did you mean \"tatp\"?"));

@@ -150,7 +150,7 @@ fn reclaim_moves_what_lives_and_blocks_its_plane() {
     near("aged", aged.write_amplification.unwrap(), factor, 0.25).unwrap();
 }
 #[test]
-fn writes_without_reclaim_are_told() {
+fn writes_without_reclaim_are_reported() {
     let report = run(&[("requests.reads", "0%"), ("requests.count", "50"), ("requests.warm_up", "0")], Planted::None);
     assert!(report.warnings.iter().any(|warning| warning.contains("no block was reclaimed")), "{report:?}");
     assert_eq!(report.reads.mean_ns, None);

@@ -74,7 +74,7 @@ fn a_queue_that_grows_has_no_result() {
     assert!(matches!(told, Err(RunError::Unsteady(_))), "{told:?}");
 }
 #[test]
-fn writes_without_reclaim_are_told_in_each_model() {
+fn writes_without_reclaim_are_reported_in_each_model() {
     let told = |warnings: &[String]| warnings.iter().any(|warning| warning.contains("no block was reclaimed"));
     let few =
         [("requests.writes", "true"), ("requests.size", "8K"), ("requests.warm_up", "0"), ("requests.count", "50")];

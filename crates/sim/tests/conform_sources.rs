@@ -93,7 +93,7 @@ fn the_simulator_knows_no_world() {
     assert!(offenders.is_empty(), "{}", offenders.join("\n"));
 }
 #[test]
-fn numbers_are_told_from_parts_of_others() {
+fn numbers_are_distinguished_from_parts_of_others() {
     assert!(has_number("rate * 436.0", "436.0") && has_number("[95.8, 1.0]", "95.8"));
     assert!(!has_number("1436", "436") && !has_number("0.4360", "436") && !has_number("t436", "436"));
 }

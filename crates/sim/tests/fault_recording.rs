@@ -31,7 +31,7 @@ fn seal(bytes: &mut [u8]) {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn what_is_wrong_is_reported() {
     for whole in recordings() {
         let told = |bytes: &[u8]| Recording::read(bytes.to_vec()).unwrap_err();
         assert_eq!(told(&[]), RecordingError::Empty);

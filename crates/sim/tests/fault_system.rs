@@ -31,7 +31,7 @@ fn what_is_right_runs() {
     System::read("s.toml", &workers_text(), &[], RunInput::Nothing).unwrap().run(1).unwrap();
 }
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn what_is_wrong_is_reported_with_its_line() {
     for (key, wrong, part) in [
         ("depth = 1", "depth = 0", "a whole number from 1"),
         ("depth = 1", "depth = \"1\"", "a whole number from 1"),
@@ -65,7 +65,7 @@ fn what_is_wrong_is_told_with_its_line() {
     assert!(told("model = ", None).starts_with("s.toml:1: "));
 }
 #[test]
-fn interfaces_that_cannot_be_are_told() {
+fn interfaces_that_cannot_be_are_reported() {
     for (key, wrong, part) in [
         ("interface = \"ufs\"", "interface = \"emmc\"", "write one of dram, ufs"),
         ("interface = \"ufs\"", "interface = \"dram\"", "there is no dma.setup"),
@@ -108,7 +108,7 @@ fn interfaces_that_cannot_be_are_told() {
     assert!(message.contains("link.frame_overhead = \"1M\": with it, a UPIU"), "{message}");
 }
 #[test]
-fn memories_that_cannot_be_are_told() {
+fn memories_that_cannot_be_are_reported() {
     for (key, wrong, part) in [
         ("\nrow = \"8K\"", "\nrow = \"100B\"", "a row must be whole lines"),
         ("\nrow = \"8K\"", "\nrow = \"2M\"", "a row is at most 1M"),
@@ -141,7 +141,7 @@ fn memories_that_cannot_be_are_told() {
     assert_eq!(more, said);
 }
 #[test]
-fn workers_that_cannot_be_are_told() {
+fn workers_that_cannot_be_are_reported() {
     for (key, wrong, part) in [
         ("name = \"array-swap\"", "name = \"search\"", "write one of array-swap"),
         ("data = \"8M\"", "data = \"8K\"", "1M to 1T"),
@@ -162,7 +162,7 @@ fn workers_that_cannot_be_are_told() {
     }
 }
 #[test]
-fn cores_that_cannot_be_are_told() {
+fn cores_that_cannot_be_are_reported() {
     for (key, wrong, part) in [
         ("data = \"128M\"", "data = \"100M\"", "a power of two"),
         ("page = \"4K\"", "page = \"8K\"", "must be of 4K"),
@@ -251,7 +251,7 @@ fn no_quantity_at_its_ends_is_a_panic() {
     assert!(tried > 150 && ran > 30, "{tried} {ran}");
 }
 #[test]
-fn traces_that_do_not_fit_are_told() {
+fn traces_that_do_not_fit_are_reported() {
     let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Mqsim), None).unwrap();
     let of_trace = |arrivals: &str| {
         let text = right().replace("pattern = \"sequential\"\nreads = \"100%\"\nsize = \"8K\"", "pattern = \"trace\"");
@@ -300,7 +300,7 @@ fn traces_that_do_not_fit_are_told() {
     assert!(told("", None).contains("there is no model; write one of flash, interface"));
 }
 #[test]
-fn traces_that_do_not_fit_memory_are_told() {
+fn traces_that_do_not_fit_memory_are_reported() {
     let cycle = Some(Time::ns(2));
     let read = |text: &str| Trace::read(text.as_bytes(), Some(Format::Hybridsim), cycle).unwrap();
     let of = |system: usize, arrivals: &str, warm_up: u64, trace: &Trace| {
@@ -330,7 +330,7 @@ fn traces_that_do_not_fit_memory_are_told() {
     }
 }
 #[test]
-fn traces_that_do_not_fit_cores_are_told() {
+fn traces_that_do_not_fit_cores_are_reported() {
     let of = |records: &[(Option<u64>, u64)]| {
         let record = |(line, (at, offset)): (usize, &(Option<u64>, u64))| Record {
             line: line as u64 + 1,

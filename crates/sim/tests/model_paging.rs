@@ -148,7 +148,7 @@ fn a_controllers_miss_is_its_look_up_and_the_flash() {
     assert_eq!(report.software, 0.0, "no core runs the controller's work");
 }
 #[test]
-fn a_policy_of_ones_own_runs_beside_the_others() {
+fn a_policy_of_your_own_runs_next_to_the_built_in_ones() {
     let set = [("program.skew", "0.9"), ("program.untimed", "20000"), ("controller.count", "2")];
     let system = read(&controller(), &set);
     let miss_ratio = |report: PagingReport| report.miss_ratio.unwrap();
@@ -485,7 +485,7 @@ fn what_parts_do_holds_and_planted_bugs_are_found() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_line() {
+fn what_cannot_be_is_reported_with_its_line() {
     let (controller, system, runtime) = (controller(), system_text(), runtime_text("object"));
     for (text, key, wrong, part) in [
         (&controller, "threads = 1", "threads = 2", "a core waits with its thread here: at most 1"),

@@ -106,7 +106,7 @@ fn policies_decide_as_they_do_in_the_runtime() {
     assert!(misses("s3-fifo") < misses("clock"), "S3-FIFO has fewer misses on Zipf keys");
 }
 #[test]
-fn a_policy_of_ones_own_runs_beside_the_others() {
+fn a_policy_of_your_own_runs_next_to_the_built_in_ones() {
     let all = own_policy::compare(&workers(&[("run.warm_up", "4000"), ("run.requests", "4000")])).unwrap();
     let of = |name: &str| all.iter().find(|(other, _)| *other == name).unwrap().1;
     // First in, first out: it does not see touches, which those do.

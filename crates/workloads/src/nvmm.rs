@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(gups.check(&mut memory).unwrap(), before);
     }
     #[test]
-    fn what_is_read_is_what_lies_there() {
+    fn what_is_read_is_what_is_there() {
         let (mut memory, reads) = built::<GupsRead<NoLatch>>();
         let (mut file, bench) = built::<MmapBench<NoLatch>>();
         let mut crossed = false;

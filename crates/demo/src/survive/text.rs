@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((all.counted(), all.words.len() as u64), (6000, text.distinct()));
     }
     #[test]
-    fn a_word_too_few_too_many_or_from_elsewhere_is_told() {
+    fn a_word_too_few_too_many_or_from_elsewhere_is_reported() {
         let (_directory, text) = text();
         let mut times = vec![0; text.ends().len()];
         times[1] = 2;

@@ -307,7 +307,7 @@ mod tests {
         assert!((copies[0].us.median - 0.15).abs() < 1e-9);
     }
     #[test]
-    fn looking_in_vain_is_told_apart() {
+    fn polling_in_vain_is_measured_separately() {
         let cells: Vec<Cell> = cells(&[Figure::Depth], TIMES, true, 1);
         let all: Vec<Vec<Ran>> = cells.iter().map(|_| vec![Ran { vain_ns: Some(300.0), ..ran(400.0) }]).collect();
         let rows = rows(&cells, &all);

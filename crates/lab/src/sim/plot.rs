@@ -320,7 +320,7 @@ mod tests {
         assert!(std::fs::read_to_string(&path).unwrap().contains("<svg"));
     }
     #[test]
-    fn figures_that_are_not_there_are_told() {
+    fn figures_that_are_not_there_are_reported() {
         let told = sweep(&args(Path::new("x.svg"), &["request_per_s"]), &results(), &["d".to_owned()], "x");
         let told = told.unwrap_err().to_string();
         assert!(told.contains("did you mean requests_per_s?") && told.contains("reads.p99_ns.value"), "{told}");

@@ -506,7 +506,7 @@ mod tests {
          "calibration": {"zipf": 0.99, "own_work_ns": 10.0, "added_work_ns": 0.0, "miss_every_ns": 5000}}]}"#;
 
     #[test]
-    fn predictions_stand_beside_their_own_rows() {
+    fn predictions_are_compared_with_their_own_rows() {
         let live: Live = serde_json::from_str(LIVE).unwrap();
         let all = [
             prediction("tatp", "fulgurite", 0.94),

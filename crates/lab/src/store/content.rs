@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_subpages_are_told_apart() {
+    fn versions_of_subpages_are_distinguished() {
         let mut page = vec![0; SUBPAGE_BYTES];
         fill(&mut page, 7, 1);
         assert!(is(&page, 7, 1) && !is(&page, 7, 0) && !is(&page, 6, 1));

@@ -196,7 +196,7 @@ mod tests {
         assert!(!parts.contains(Address::from_linear(4 << 16), 1));
     }
     #[test]
-    fn a_record_is_told_from_what_lay_there_before() {
+    fn a_record_is_distinguished_from_what_was_there_before() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let header = Address::from_linear(1 << 20);
         let one = Region::new(Address::from_linear(1 << 16), 1 << 16);

@@ -125,7 +125,7 @@ mod tests {
     use fulgurite_sys::Backed;
 
     #[test]
-    fn what_was_written_lies_over_what_the_memory_holds() {
+    fn what_was_written_covers_what_the_memory_holds() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let at = Address::from_linear(0);
         let fill = |memory: &mut PlainMemory, byte: u8| memory.write_bytes(at, &[byte; SUBPAGE_BYTES]).unwrap();

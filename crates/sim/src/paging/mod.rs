@@ -8,9 +8,9 @@
 //! | [`Backend::Runtime`] | SSDAlloc: a signal. Its runtime reads an object or page from its log |
 //!
 //! ```text
-//!   threads -> cores -> frames of DRAM --miss--> software of the backend -> device -> waiting thread
-//!                          |victim, written to                                ^
-//!                          +--> evict buffer -----> in place, or a log -------+
+//!   threads -> cores -> frames of DRAM --miss-> the backend's software -> device -> waiting thread
+//!                          |victim, written to                              ^
+//!                          +--> evict buffer -----> in place, or a log -----+
 //! ```
 //!
 //! The frames are this model's own (`frames`): one is evicted when one is needed, as in the

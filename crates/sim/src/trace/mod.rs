@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_told_with_the_line() {
+    fn bounds_are_reported_with_the_line() {
         let text = b"LD 0x40\n\nST 0x80\nLD 0xc0\n";
         let read = |most| Trace::read_within(text.as_slice(), None, None, most);
         assert_eq!(read(3).unwrap().records.len(), 3);
@@ -418,7 +418,7 @@ mod tests {
         assert!(told.contains("line 2") && told.contains("64 KiB"), "{told}");
     }
     #[test]
-    fn what_lies_across_the_head_is_read() {
+    fn what_crosses_the_end_of_the_head_is_read() {
         const COUNT: usize = 2 * HEAD_BYTES / 9;
         // Lines of 9 bytes, the last one without an end, from a reader that gives 37 at a time.
         let lines: Vec<u8> = b"LD 40960\n".repeat(COUNT);
