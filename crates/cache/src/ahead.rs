@@ -18,8 +18,8 @@ const AHEAD: usize = 16;
 /// in vain.
 const COLD_SHARE: usize = 4;
 
-/// Steps of one look for such frames, a few microseconds at most.
-const AHEAD_LOOKS: usize = 128;
+/// Steps of one search for such frames, a few microseconds at most.
+const AHEAD_CHECKS: usize = 128;
 /// The pause after a round over all cold frames found nothing. A round over 16 GiB takes 3 ms.
 const AHEAD_REST_NS: u64 = 50_000_000;
 
@@ -38,7 +38,7 @@ pub enum Ahead {
 pub(crate) struct AheadRound {
     at: ColdCursor,
     /// Frames that it has checked.
-    looked: usize,
+    checked: usize,
     found: bool,
     /// Turns of all workers when it began.
     begun_at: u64,
@@ -50,7 +50,7 @@ pub(crate) struct AheadRound {
 
 impl AheadRound {
     pub(crate) const NEW: AheadRound =
-        AheadRound { at: ColdCursor::START, looked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
+        AheadRound { at: ColdCursor::START, checked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
 }
 
 impl<U: Users, R: Replacement> Cache<U, R> {
@@ -85,12 +85,12 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         };
         let round = &mut self.ahead;
         if round.at == ColdCursor::START {
-            (round.begun_at, round.looked, round.found) = (turns, 0, false);
+            (round.begun_at, round.checked, round.found) = (turns, 0, false);
         }
-        round.at = self.replacement.coldest(round.at, AHEAD_LOOKS, &mut look);
-        round.looked += looks;
+        round.at = self.replacement.coldest(round.at, AHEAD_CHECKS, &mut look);
+        round.checked += looks;
         self.counts.looks_ahead += looks as u64;
-        if round.looked >= self.frame_limit as usize / COLD_SHARE {
+        if round.checked >= self.frame_limit as usize / COLD_SHARE {
             round.at = ColdCursor::START;
         }
         let begun = count > 0 && self.write_chosen(&chosen[..count], now_ns);

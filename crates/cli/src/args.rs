@@ -148,7 +148,7 @@ mod tests {
     }
     #[test]
     fn what_moved_says_where_it_is() {
-        for (words, told) in [
+        for (words, reported) in [
             ("fulgurite bench live --quick", "fulgurite-lab live"),
             ("fulgurite bench --quick", "use fulgurite-lab"),
             ("fulgurite demo --help", "fulgurite-demo"),
@@ -159,7 +159,7 @@ mod tests {
             let cli = Cli::try_parse_from(words.split(' ')).unwrap();
             let refused = crate::execute(&cli.command).unwrap_err();
             assert!(refused.is::<fulgurite_term::bad_input::BadInput>(), "{words}");
-            assert!(refused.to_string().contains(told), "{words}: {refused}");
+            assert!(refused.to_string().contains(reported), "{words}: {refused}");
         }
     }
 }

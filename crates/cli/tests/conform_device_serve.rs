@@ -92,15 +92,15 @@ fn a_served_device_says_how_it_stands() {
         let words = [&["device", "info", "--socket", "dev.sock"], more].concat();
         Command::new(env!("CARGO_BIN_EXE_fulgurite")).args(words).current_dir(directory.path()).output().unwrap()
     };
-    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let nobody = told(&info(&[]));
+    let logged = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let nobody = logged(&info(&[]));
     for part in ["cannot connect to dev.sock", "is it served there? `fulgurite device serve --socket dev.sock`"] {
         assert!(nobody.contains(part), "no \"{part}\" in {nobody}");
     }
     let _served = Served::start(directory.path(), &["--size", "4M", "--data", "data.img"]);
     let looked = || -> serde_json::Value {
         let output = info(&["--json"]);
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", logged(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let before = looked();
@@ -126,16 +126,16 @@ fn an_image_is_read_from_the_boot_region() {
             .output()
             .unwrap()
     };
-    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let logged = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let served = Served::start(directory.path(), &["--size", "4M", "--nand", "slc", "--boot", "loader.img"]);
     let output = boot();
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", logged(&output));
     image.resize(8192, 0);
     assert!(output.stdout == image, "{} bytes", output.stdout.len());
     drop(served);
     let _served = Served::start(directory.path(), &["--size", "4M"]);
     let output = boot();
-    assert!(!output.status.success() && told(&output).contains("no boot region"), "{}", told(&output));
+    assert!(!output.status.success() && logged(&output).contains("no boot region"), "{}", logged(&output));
 }
 
 /// A store gives up whole pages of 64 KiB that a client trims, which can be written again. Plain
@@ -188,9 +188,9 @@ fn wear_survives(directory: &Path, words: &[&str]) {
             .current_dir(directory)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("data.img.nand") && told.contains(part), "{told}");
+        let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{logged}");
+        assert!(logged.contains("data.img.nand") && logged.contains(part), "{logged}");
     }
     // As it was. Data is not served without its NAND by mistake, with or without that file.
     let refused = |part: &str| {
@@ -199,9 +199,9 @@ fn wear_survives(directory: &Path, words: &[&str]) {
             .current_dir(directory)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(part) && told.contains("--force"), "{told}");
+        let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{logged}");
+        assert!(logged.contains(part) && logged.contains("--force"), "{logged}");
     };
     std::fs::remove_file(&file).unwrap();
     refused("is a pool");
@@ -227,7 +227,7 @@ fn flushed_survives(nand: Option<&str>, more: &[&str]) {
         let mut served =
             Served::start(directory.path(), if round == 0 || nand.is_some() { &words } else { &words[2..] });
         let mut line = String::new();
-        served.told.read_line(&mut line).unwrap();
+        served.logged.read_line(&mut line).unwrap();
         assert_eq!(line, "NBD: nbd+unix:///fulgurite?socket=nbd.sock\n");
         assert_eq!(std::fs::metadata(&nbd).unwrap().permissions().mode() & 0o777, 0o600);
         let (mut stream, bytes) = connect(&nbd);
@@ -246,7 +246,7 @@ fn flushed_survives(nand: Option<&str>, more: &[&str]) {
         // Asked to end, it says what it has done, and takes its sockets along.
         served.signal(rustix::process::Signal::INT);
         let mut rest = String::new();
-        served.told.read_to_string(&mut rest).unwrap();
+        served.logged.read_to_string(&mut rest).unwrap();
         assert!(served.child.wait().unwrap().success());
         assert!(rest.contains("flushes 1;") && rest.contains("NBD: clients 1"), "{rest}");
         assert_eq!(rest.contains("NAND: "), nand.is_some(), "{rest}");
@@ -360,9 +360,9 @@ fn a_blank_file_becomes_a_device_over_nand() {
         .current_dir(directory.path())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("holds no device over NAND"), "{told}");
+    let logged = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{logged}");
+    assert!(logged.contains("holds no device over NAND"), "{logged}");
 }
 
 /// A count of bytes.
@@ -440,7 +440,7 @@ fn a_served_device_keeps_to_its_budget_of_dram() {
     drop((commands, flash));
     served.signal(rustix::process::Signal::INT);
     assert!(served.child.wait().unwrap().success());
-    let mut told = String::new();
-    served.told.read_to_string(&mut told).unwrap();
-    assert!(told.contains("commands"), "{told}");
+    let mut logged = String::new();
+    served.logged.read_to_string(&mut logged).unwrap();
+    assert!(logged.contains("commands"), "{logged}");
 }

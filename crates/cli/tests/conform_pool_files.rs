@@ -26,8 +26,8 @@ fn run(directory: &Path, words: &[&str]) -> Output {
 /// Whether a check finds nothing, and what it says.
 fn checked(directory: &Path, pool: &str) -> (bool, String) {
     let check = run(directory, &["check", pool]);
-    let told = String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);
-    (check.status.success(), told)
+    let logged = String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);
+    (check.status.success(), logged)
 }
 /// What it says when it ends with this code, which must hold all of `parts`.
 fn ends(directory: &Path, code: i32, words: &[&str], parts: &[&str]) -> String {
@@ -399,9 +399,9 @@ fn a_kill_leaves_the_members_or_one_more() {
             holds(path, names[0], &content);
             // Half way, some copies of the superblock or the member list are old. Opening for
             // changes makes them equal.
-            let (whole, told) = checked(path, names[0]);
+            let (whole, logged) = checked(path, names[0]);
             let copy = |l: &str| l.contains("a copy of the list of members") || l.contains("copy 1 of the superblock");
-            assert!(whole || told.lines().filter(|l| l.starts_with("damaged:")).all(copy), "round {round}: {told}");
+            assert!(whole || logged.lines().filter(|l| l.starts_with("damaged:")).all(copy), "round {round}: {logged}");
             well(path, &["compact", names[0]]);
             ends(path, 0, &["check", names[0]], &["is whole"]);
         }
@@ -426,9 +426,9 @@ fn a_kill_leaves_one_size_or_the_other() {
         let after = sizes();
         holds(path, "c", &content);
         // One of the two superblocks has the old size. Opening for changes makes them equal.
-        let (whole, told) = checked(path, "a");
-        let half_way = told.contains("copy 1 of the superblock") && told.contains("1 damaged thing");
-        assert!(whole || half_way, "{told}");
+        let (whole, logged) = checked(path, "a");
+        let half_way = logged.contains("copy 1 of the superblock") && logged.contains("1 damaged thing");
+        assert!(whole || half_way, "{logged}");
         well(path, &["resize", "c", "--size", to]);
         ends(path, 0, &["check", "a"], &["is whole"]);
         let bytes: u64 = NAMES.iter().map(|name| path.join(name).metadata().unwrap().len()).sum();

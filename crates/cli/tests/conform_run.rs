@@ -29,13 +29,13 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
     if cannot(&output) {
         return;
     }
-    let told = text(&output.stderr);
-    assert!(output.status.success(), "{:?}: {told}", output.status);
+    let logged = text(&output.stderr);
+    assert!(output.status.success(), "{:?}: {logged}", output.status);
     let without = Command::new(program).arg("128").output().unwrap();
     assert_eq!(text(&output.stdout), text(&without.stdout));
     assert_eq!(text(&output.stdout), "32768 pages, 0 wrong\n");
-    assert!(told.contains("compatible mode") && told.contains("written"), "{told}");
-    assert!(peak_of_summary(&told) <= cap, "{told}");
+    assert!(logged.contains("compatible mode") && logged.contains("written"), "{logged}");
+    assert!(peak_of_summary(&logged) <= cap, "{logged}");
     if let Some(group) = &group {
         println!("peak of the cgroup: {} of {} bytes", group.peak(), cap);
     }
@@ -43,11 +43,11 @@ fn threads_find_what_they_wrote_in_four_times_the_cap() {
     // What it does not know it closes, but not ours.
     let words = ["--dram", "32M", "--flash", flash, "--flash-size", "80M", "--", program, "64", "close"];
     let output = command(None, &words).output().unwrap();
-    let told = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "16384 pages, 0 wrong\n", "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "16384 pages, 0 wrong\n", "{logged}");
     // Without a handler of faults, each page would be touched once, and stay.
-    let faults = told.split(" faults").next().and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
-    assert!(faults.is_some_and(|faults| faults > 2 * 16384), "{told}");
+    let faults = logged.split(" faults").next().and_then(|before| before.rsplit(' ').next()?.parse::<u64>().ok());
+    assert!(faults.is_some_and(|faults| faults > 2 * 16384), "{logged}");
 }
 
 #[test]
@@ -60,18 +60,18 @@ fn figures_are_reported_as_lines_of_json() {
     if cannot(&output) {
         return;
     }
-    let told = text(&output.stderr);
+    let logged = text(&output.stderr);
     let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
-    let lines: Vec<serde_json::Value> = told.lines().map(parsed).collect();
-    let last = lines.last().unwrap_or_else(|| panic!("no summary: {told}"));
-    let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
-    assert!(lines.len() > 2, "from time to time, and at the end: {told}");
-    assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{told}");
-    assert!(number("pid") > 1.0 && lines.iter().all(|line| line["pid"] == last["pid"]), "{told}");
-    assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{told}");
-    assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{told}");
-    assert!((0.0..1.0).contains(&number("hit_ratio")), "{told}");
-    assert!((number("reads") / number("faults") - (1.0 - number("hit_ratio"))).abs() < 1e-3, "{told}");
+    let lines: Vec<serde_json::Value> = logged.lines().map(parsed).collect();
+    let last = lines.last().unwrap_or_else(|| panic!("no summary: {logged}"));
+    let number = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("{name}: {logged}"));
+    assert!(lines.len() > 2, "from time to time, and at the end: {logged}");
+    assert!(lines.is_sorted_by_key(|line| line["faults"].as_u64()), "{logged}");
+    assert!(number("pid") > 1.0 && lines.iter().all(|line| line["pid"] == last["pid"]), "{logged}");
+    assert!(number("peak_bytes") <= number("cap_bytes") && number("cap_bytes") == f64::from(32 << 20), "{logged}");
+    assert!(number("bytes_written") > 1e6 && number("waited_s") > 0.0 && number("errors") == 0.0, "{logged}");
+    assert!((0.0..1.0).contains(&number("hit_ratio")), "{logged}");
+    assert!((number("reads") / number("faults") - (1.0 - number("hit_ratio"))).abs() < 1e-3, "{logged}");
 }
 
 #[test]
@@ -87,9 +87,9 @@ fn ranges_are_what_the_kernel_makes_of_them() {
         if cannot(&output) {
             continue;
         }
-        let told = text(&output.stderr);
-        assert_eq!(text(&output.stdout), text(&without.stdout), "{mode}, {how}: {told}");
-        assert!(mode == "in-line" || told.contains("its locks are ended"), "{mode}, {how}: {told}");
+        let logged = text(&output.stderr);
+        assert_eq!(text(&output.stdout), text(&without.stdout), "{mode}, {how}: {logged}");
+        assert!(mode == "in-line" || logged.contains("its locks are ended"), "{mode}, {how}: {logged}");
     }
 }
 
@@ -182,9 +182,9 @@ fn children_find_what_was_there_at_the_fork() {
     // Without room for what the child could change.
     let words = ["--dram", "20M", "--flash", flash, "--flash-size", "18M", "--", program, "1"];
     let output = command(None, &words).output().unwrap();
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("fork: Cannot allocate memory"), "{told}");
-    assert!(told.contains("the flash has no room for that"), "{told}");
+    let logged = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && logged.contains("fork: Cannot allocate memory"), "{logged}");
+    assert!(logged.contains("the flash has no room for that"), "{logged}");
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn a_cap_that_other_memory_passes_is_reported_and_nobody_has_to_listen() {
     if cannot(&output) {
         return;
     }
-    let told = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "16384 blocks, 0 wrong\n", "{told}");
-    assert!(told.contains("the cap of 24.0 MiB is passed") && told.contains("OVER THE CAP"), "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "16384 blocks, 0 wrong\n", "{logged}");
+    assert!(logged.contains("the cap of 24.0 MiB is passed") && logged.contains("OVER THE CAP"), "{logged}");
     // The standard error output is a pipe that nobody reads any more.
     let mut command = command(None, &words);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -221,10 +221,10 @@ fn large_blocks_of_malloc_go_to_flash() {
     if cannot(&output) {
         return;
     }
-    let told = text(&output.stderr);
-    assert!(output.status.success(), "{:?}: {}{told}", output.status, text(&output.stdout));
-    assert!(told.contains("large blocks of malloc"), "{told}");
-    assert!(peak_of_summary(&told) <= cap, "{told}");
+    let logged = text(&output.stderr);
+    assert!(output.status.success(), "{:?}: {}{logged}", output.status, text(&output.stdout));
+    assert!(logged.contains("large blocks of malloc"), "{logged}");
+    assert!(peak_of_summary(&logged) <= cap, "{logged}");
     let without = Command::new(program).output().unwrap();
     assert_eq!(text(&output.stdout), text(&without.stdout));
     // More than there is: as much as the C library says.
@@ -245,14 +245,14 @@ fn small_blocks_go_to_flash_where_that_is_asked_for() {
     if cannot(&output) {
         return;
     }
-    let told = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "12288 blocks, 0 wrong\n", "{told}");
-    assert!(told.contains("run: blocks of malloc") && peak_of_summary(&told) <= cap, "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "12288 blocks, 0 wrong\n", "{logged}");
+    assert!(logged.contains("run: blocks of malloc") && peak_of_summary(&logged) <= cap, "{logged}");
     // A block that is freed twice ends the program, as by the C library.
     let output = command(None, &[&options[..], &[program, "1", "twice"]].concat()).output().unwrap();
-    let told = text(&output.stderr);
-    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{told}");
-    assert!(told.contains("is no block, or no more"), "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("256 blocks, 0 wrong\n", None), "{logged}");
+    assert!(logged.contains("is no block, or no more"), "{logged}");
     if let Some(program) = compiled(directory.path(), "maps") {
         // Its nodes are used at random. In little time, fewer of them have longer values.
         let (mib, changes, longest) = if is_full() { (16, "400000", "90") } else { (10, "17500", "4000") };
@@ -260,10 +260,10 @@ fn small_blocks_go_to_flash_where_that_is_asked_for() {
         let words = ["--dram", &dram, "--flash", flash, "--flash-size", "320M", "--small-blocks", "--", program];
         let output = command(None, &[&words[..], &[changes, longest]].concat()).output().unwrap();
         let (without, held) = output_and_peak(Command::new(program).args([changes, longest]), &[]);
-        let told = text(&output.stderr);
-        assert_eq!(text(&output.stdout), text(&without.stdout), "{told}");
+        let logged = text(&output.stderr);
+        assert_eq!(text(&output.stdout), text(&without.stdout), "{logged}");
         assert!(text(&without.stdout).ends_with("0 and 0 wrong, 0\n"));
-        assert!(peak_of_summary(&told) <= cap, "{told}");
+        assert!(peak_of_summary(&logged) <= cap, "{logged}");
         assert!(held >= TIMES * cap, "{held} bytes are held, and {cap} are the cap");
     }
 }
@@ -281,33 +281,33 @@ fn small_blocks_are_objects_where_that_is_asked_for() {
     if cannot(&output) {
         return;
     }
-    let (without, told) = (Command::new(program).arg(mib).output().unwrap(), text(&output.stderr));
+    let (without, logged) = (Command::new(program).arg(mib).output().unwrap(), text(&output.stderr));
     // A child would not have them, and fork says so.
     let expected = text(&without.stdout).replace("fork: a child", "fork: Cannot allocate memory");
-    assert_eq!(text(&output.stdout), expected, "{:?}: {told}", output.status);
+    assert_eq!(text(&output.stdout), expected, "{:?}: {logged}", output.status);
     assert!(expected.contains(" 0 wrong\n") && expected.ends_with("system: 7\n"), "{expected}");
-    assert!(told.contains("small blocks from 128 bytes on are objects: object per page"), "{told}");
-    assert!(told.contains("run it without --objects") && told.contains("is no block, or no more"), "{told}");
-    assert_eq!(output.status.code(), None, "a block that is freed twice ends the program: {told}");
+    assert!(logged.contains("small blocks from 128 bytes on are objects: object per page"), "{logged}");
+    assert!(logged.contains("run it without --objects") && logged.contains("is no block, or no more"), "{logged}");
+    assert_eq!(output.status.code(), None, "a block that is freed twice ends the program: {logged}");
 
     // With small slabs in addition, the figures, and from another size on.
     let options = ["--dram", "24M", "--flash", flash, "--objects", "64", "--small-blocks", "--json", "--"];
     let output = command(group.as_ref(), &[&options[..], &[program, mib]].concat()).output().unwrap();
-    let told = text(&output.stderr);
-    assert_eq!(text(&output.stdout), expected, "{:?}: {told}", output.status);
+    let logged = text(&output.stderr);
+    assert_eq!(text(&output.stdout), expected, "{:?}: {logged}", output.status);
     let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok();
-    let lines = Vec::from_iter(told.lines().filter_map(parsed));
-    let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
-    assert!(number(0, "peak_bytes") <= cap as f64, "{told}");
-    assert!(number(1, "object_faults") > 2e4 && number(1, "object_errors") == 0.0, "{told}");
-    assert!(number(1, "object_bytes_written") > 1e6 && number(1, "object_reads") > 1e3, "{told}");
+    let lines = Vec::from_iter(logged.lines().filter_map(parsed));
+    let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap_or_else(|| panic!("{name}: {logged}"));
+    assert!(number(0, "peak_bytes") <= cap as f64, "{logged}");
+    assert!(number(1, "object_faults") > 2e4 && number(1, "object_errors") == 0.0, "{logged}");
+    assert!(number(1, "object_bytes_written") > 1e6 && number(1, "object_reads") > 1e3, "{logged}");
 
     // Flash that is full: malloc returns null.
     let options = ["--dram", "24M", "--flash", flash, "--flash-size", "16M", "--objects", "--"];
     let output = command(None, &[&options[..], &[program, mib]].concat()).output().unwrap();
-    let told = text(&output.stderr);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"), "{told}");
-    assert!(told.contains("no room for another object"), "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "no memory\n"), "{logged}");
+    assert!(logged.contains("no room for another object"), "{logged}");
 }
 
 #[test]
@@ -341,8 +341,8 @@ fn what_cannot_run_so_is_refused_in_a_sentence() {
     }
     for (words, reason) in refused {
         let output = command(None, &words).current_dir(&directory).output().unwrap();
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains(reason), "{words:?}: {:?}: {told}", output.status);
+        let logged = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && logged.contains(reason), "{words:?}: {:?}: {logged}", output.status);
     }
     // The program would not even begin.
     let words = ["--dram", "1M", "--flash", ".", "--", "echo", "begun"];
@@ -388,10 +388,10 @@ impl Redis {
     fn end(mut self, connection: &mut Connection) -> String {
         connection.send(&[b"SHUTDOWN", b"NOSAVE"]);
         let status = self.child.wait().unwrap();
-        let mut told = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        assert!(status.success(), "{status}: {told}");
-        told
+        let mut logged = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut logged).unwrap();
+        assert!(status.success(), "{status}: {logged}");
+        logged
     }
 }
 
@@ -527,10 +527,10 @@ fn redis_holds_four_times_its_cap() {
     }
     println!("{written} values were written during {:?} of BGSAVE", begun.elapsed());
     assert!(written >= 500, "the save was too fast to say anything");
-    let told = redis.end(&mut connection);
-    assert!(peak_of_summary(&told) <= REDIS_CAP, "{told}");
+    let logged = redis.end(&mut connection);
+    assert!(peak_of_summary(&logged) <= REDIS_CAP, "{logged}");
     if let Some(group) = &group {
-        println!("peak of the cgroup: {} of {} bytes; {told}", group.peak(), REDIS_CAP);
+        println!("peak of the cgroup: {} of {} bytes; {logged}", group.peak(), REDIS_CAP);
     }
     let mut saved = Redis::start(Command::new("redis-server"), directory.path());
     let mut connection = saved.connect().expect("redis runs without us");
@@ -553,9 +553,9 @@ fn redis_holds_its_values_as_objects() {
     // It has an allocator of its own, and its values are objects all the same. A child would not
     // have them.
     assert!(text(&connection.ask(&[b"BGSAVE"])).starts_with("-ERR"));
-    let told = redis.end(&mut connection);
-    assert!(peak_of_summary(&told) <= REDIS_CAP, "{told}");
-    let objects = told.lines().find(|line| line.contains(" objects, ")).unwrap_or_else(|| panic!("{told}"));
+    let logged = redis.end(&mut connection);
+    assert!(peak_of_summary(&logged) <= REDIS_CAP, "{logged}");
+    let objects = logged.lines().find(|line| line.contains(" objects, ")).unwrap_or_else(|| panic!("{logged}"));
     let count = objects.split(" objects").next().and_then(|before| before.rsplit(' ').next()?.parse::<u32>().ok());
-    assert!(count.is_some_and(|count| count >= data.keys), "{told}");
+    assert!(count.is_some_and(|count| count >= data.keys), "{logged}");
 }

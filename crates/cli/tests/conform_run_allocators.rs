@@ -13,7 +13,7 @@ use crate::runs::{FULGURITE, cannot, command, compiled, peak_of_summary, text};
 
 const CAP: u64 = 20 << 20;
 /// Which blocks go to flash, in which mode.
-const WAYS: [&[&str]; 5] = [
+const BACKENDS: [&[&str]; 5] = [
     &["--mode", "compatible"],
     &["--mode", "in-line"],
     &["--mode", "compatible", "--small-blocks"],
@@ -40,16 +40,16 @@ fn blocks_are_what_the_c_library_promises() {
     let expected = text(&Command::new(&program).arg(mib).output().unwrap().stdout);
     assert!(expected.ends_with("at the end: 1 checks, 0 wrong\n"), "{expected}");
     assert_eq!(expected.matches(" 0 wrong\n").count(), 13, "{expected}");
-    let mut ways = Vec::from(WAYS.map(|way| (way, None)));
+    let mut backends = Vec::from(BACKENDS.map(|backend| (backend, None)));
     if Path::new(JEMALLOC).exists() {
         // It gives back at once what it does not use.
         let settings = Some("dirty_decay_ms:0,muzzy_decay_ms:0,retain:false");
-        ways.extend(OF_JEMALLOC.map(|way| (way, settings)));
+        backends.extend(OF_JEMALLOC.map(|backend| (backend, settings)));
     } else {
         println!("SKIPPED: no jemalloc; apt-get install libjemalloc2");
     }
-    for (way, jemalloc) in ways {
-        let words = [&options(directory.path(), way)[..], &[program.to_str().unwrap(), mib]].concat();
+    for (backend, jemalloc) in backends {
+        let words = [&options(directory.path(), backend)[..], &[program.to_str().unwrap(), mib]].concat();
         let mut command = command(None, &words);
         if let Some(settings) = jemalloc {
             command.env("LD_PRELOAD", JEMALLOC).env("MALLOC_CONF", settings);
@@ -58,13 +58,13 @@ fn blocks_are_what_the_c_library_promises() {
         if cannot(&output) {
             continue;
         }
-        let told = text(&output.stderr);
-        assert!(output.status.success(), "{way:?}, {jemalloc:?}: {:?}: {told}", output.status);
-        assert_eq!(text(&output.stdout), expected, "{way:?}, {jemalloc:?}: {told}");
+        let logged = text(&output.stderr);
+        assert!(output.status.success(), "{backend:?}, {jemalloc:?}: {:?}: {logged}", output.status);
+        assert_eq!(text(&output.stdout), expected, "{backend:?}, {jemalloc:?}: {logged}");
         // Blocks that stay in DRAM may pass the cap by themselves.
-        let is_capped = jemalloc.is_some() || way.contains(&"--small-blocks");
-        assert!(!is_capped || peak_of_summary(&told) <= CAP, "{way:?}, {jemalloc:?}: {told}");
-        println!("{way:?}, {jemalloc:?}: {told}");
+        let is_capped = jemalloc.is_some() || backend.contains(&"--small-blocks");
+        assert!(!is_capped || peak_of_summary(&logged) <= CAP, "{backend:?}, {jemalloc:?}: {logged}");
+        println!("{backend:?}, {jemalloc:?}: {logged}");
     }
 }
 
@@ -74,10 +74,10 @@ fn faults_are_resolved_at_each_step_of_an_allocation() {
     let Some(program) = compiled(directory.path(), "steps") else { return };
     let program = program.to_str().unwrap();
     // All modes in a full run, else the one with most steps. Another seed takes other steps.
-    let (left_out, ways) = if is_full() { (9, &WAYS[..]) } else { (100, &WAYS[3..4]) };
+    let (left_out, backends) = if is_full() { (9, &BACKENDS[..]) } else { (100, &BACKENDS[3..4]) };
     let first = first_seed(0) % (left_out + 1);
-    for way in ways {
-        let words = options(directory.path(), &[*way, &["--threshold", "4K"]].concat());
+    for backend in backends {
+        let words = options(directory.path(), &[*backend, &["--threshold", "4K"]].concat());
         let traced = [&[FULGURITE, "run"], &words[..], &[program, "allocate"]].concat();
         let mut command = Command::new(program);
         command.args(["trace", &left_out.to_string(), &first.to_string()]).args(traced);
@@ -85,13 +85,13 @@ fn faults_are_resolved_at_each_step_of_an_allocation() {
         if cannot(&output) {
             continue;
         }
-        let (said, told) = (text(&output.stdout), text(&output.stderr));
+        let (said, logged) = (text(&output.stdout), text(&output.stderr));
         if said.contains("no tracing") {
             return println!("SKIPPED: processes may not be traced here");
         }
-        assert!(output.status.success(), "{way:?}: {:?}: {said}{told}", output.status);
-        assert_eq!(said, "wrong: 0\nmany: 1\n", "{way:?}: {told}");
-        assert!(peak_of_summary(&told) <= CAP, "{way:?}: {told}");
-        println!("{way:?}: {told}");
+        assert!(output.status.success(), "{backend:?}: {:?}: {said}{logged}", output.status);
+        assert_eq!(said, "wrong: 0\nmany: 1\n", "{backend:?}: {logged}");
+        assert!(peak_of_summary(&logged) <= CAP, "{backend:?}: {logged}");
+        println!("{backend:?}: {logged}");
     }
 }

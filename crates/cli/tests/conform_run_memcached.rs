@@ -75,8 +75,8 @@ fn memcached_holds_four_times_its_cap() {
     let port = port.parse().unwrap();
     let Some(mut first) = connect(&mut child, port) else {
         let _ = child.kill();
-        let told = child.wait_with_output().unwrap();
-        panic!("{}", String::from_utf8_lossy(&told.stderr));
+        let logged = child.wait_with_output().unwrap();
+        panic!("{}", String::from_utf8_lossy(&logged.stderr));
     };
     let keys = share(40_000).max(16_000);
     std::thread::scope(|scope| {
@@ -112,7 +112,7 @@ fn memcached_holds_four_times_its_cap() {
     assert!(stat("bytes") >= TIMES * (CAP << 20), "{CAP} MiB are the cap: {stats:?}");
     first.get_mut().write_all(b"shutdown\r\n").unwrap();
     let ended = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(peak_of_summary(&told) <= CAP << 20, "{told}");
-    println!("{told}");
+    let logged = String::from_utf8_lossy(&ended.stderr);
+    assert!(peak_of_summary(&logged) <= CAP << 20, "{logged}");
+    println!("{logged}");
 }

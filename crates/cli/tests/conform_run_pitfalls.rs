@@ -40,20 +40,20 @@ fn each_mode(words: &[&str], expected: Option<&str>, check: impl Fn(&Output, &st
     let expected = expected.map_or_else(without, str::to_owned);
     for mode in MODES {
         let Some(output) = run(directory.path(), mode, words) else { continue };
-        let told = text(&output.stderr);
+        let logged = text(&output.stderr);
         let mut said = text(&output.stdout);
         if mode == "compatible" {
             said = said.replace("code ADRERR", "code MCEERR_AR");
         }
-        assert_eq!(said, expected, "{mode}: {:?}: {told}", output.status);
-        check(&output, &told);
+        assert_eq!(said, expected, "{mode}: {:?}: {logged}", output.status);
+        check(&output, &logged);
     }
 }
 
 /// It ended by itself, within its cap.
-fn ended_well(output: &Output, told: &str) {
-    assert!(output.status.success(), "{:?}: {told}", output.status);
-    assert!(peak_of_summary(told) <= CAP, "{told}");
+fn ended_well(output: &Output, logged: &str) {
+    assert!(output.status.success(), "{:?}: {logged}", output.status);
+    assert!(peak_of_summary(logged) <= CAP, "{logged}");
 }
 
 #[test]
@@ -76,10 +76,10 @@ fn processes_by_other_calls_share_memory_or_have_none() {
 
 #[test]
 fn more_children_than_may_share_memory_harm_none_of_the_others() {
-    each_mode(&["crowd"], Some("with memory: 15, without: 5, wrong: 0 and 0\n"), |output, told| {
+    each_mode(&["crowd"], Some("with memory: 15, without: 5, wrong: 0 and 0\n"), |output, logged| {
         // What is left of the cap for the last of them is less than a process takes.
-        assert!(output.status.success(), "{:?}: {told}", output.status);
-        assert_eq!(told.matches("a child gets no memory of flash").count(), 5, "{told}");
+        assert!(output.status.success(), "{:?}: {logged}", output.status);
+        assert_eq!(logged.matches("a child gets no memory of flash").count(), 5, "{logged}");
     });
 }
 
@@ -124,11 +124,11 @@ fn a_program_that_takes_the_place_of_itself_begins_anew() {
 #[test]
 fn a_stack_that_ends_is_the_programs_own_affair() {
     // A stack of 8 MiB is more than the cap leaves.
-    each_mode(&["stack"], Some("overflows are caught, wrong: 0\n"), |output, told| {
-        assert!(output.status.success(), "{:?}: {told}", output.status);
+    each_mode(&["stack"], Some("overflows are caught, wrong: 0\n"), |output, logged| {
+        assert!(output.status.success(), "{:?}: {logged}", output.status);
     });
-    each_mode(&["stack", "dies"], Some("overflows are caught, wrong: 0\n"), |output, told| {
-        assert_eq!(output.status.signal(), Some(SIGSEGV), "{told}");
+    each_mode(&["stack", "dies"], Some("overflows are caught, wrong: 0\n"), |output, logged| {
+        assert_eq!(output.status.signal(), Some(SIGSEGV), "{logged}");
     });
 }
 
@@ -136,9 +136,9 @@ fn a_stack_that_ends_is_the_programs_own_affair() {
 fn full_flash_is_no_memory_until_some_is_given_back() {
     let expected = "mmap: ENOMEM\nmalloc: null ENOMEM\ncalloc: null ENOMEM\nposix_memalign: ENOMEM\nrealloc: null \
                     ENOMEM, kept: 5\ngiven back: 6, wrong: 0\n";
-    each_mode(&["full"], Some(expected), |output, told| {
-        ended_well(output, told);
-        assert_eq!(told.matches("the flash has no room").count(), 1, "it is said once: {told}");
+    each_mode(&["full"], Some(expected), |output, logged| {
+        ended_well(output, logged);
+        assert_eq!(logged.matches("the flash has no room").count(), 1, "it is said once: {logged}");
     });
 }
 
@@ -151,20 +151,20 @@ fn memory_that_the_library_cannot_have_is_no_memory_for_the_program() {
     for mode in MODES {
         let options = ["--flash-size", "320M", "--threshold", "4K", "--mode", mode];
         let Some(output) = run_with(directory.path(), &options, &["scarce"]) else { continue };
-        let told = text(&output.stderr);
+        let logged = text(&output.stderr);
         let expected = "before\nrefused: ENOMEM, of many: 1\nkept, wrong: 0 and 0\nagain: 6\n";
-        assert_eq!(text(&output.stdout), expected, "{mode}: {:?}: {told}", output.status);
-        assert!(told.contains("maps no memory for what is to be known"), "{mode}: {told}");
-        ended_well(&output, &told);
+        assert_eq!(text(&output.stdout), expected, "{mode}: {:?}: {logged}", output.status);
+        assert!(logged.contains("maps no memory for what is to be known"), "{mode}: {logged}");
+        ended_well(&output, &logged);
     }
 }
 
 #[test]
 fn blocks_that_are_none_end_the_program_in_a_sentence() {
     for which in ["twice", "inside", "mapping", "resize"] {
-        each_mode(&["frees", which], Some("before\n"), |output, told| {
-            assert_eq!(output.status.signal(), Some(SIGABRT), "{which}: {told}");
-            assert!(told.contains("is freed or resized, and is no block, or no more"), "{which}: {told}");
+        each_mode(&["frees", which], Some("before\n"), |output, logged| {
+            assert_eq!(output.status.signal(), Some(SIGABRT), "{which}: {logged}");
+            assert!(logged.contains("is freed or resized, and is no block, or no more"), "{which}: {logged}");
         });
     }
 }
@@ -203,12 +203,12 @@ fn devices_reach_what_stays_until_they_are_through() {
         }
         for mode in MODES {
             let Some(output) = run(directory.path(), mode, &words) else { continue };
-            let told = text(&output.stderr);
+            let logged = text(&output.stderr);
             let is_refused = mode == "in-line";
             let expected = if is_refused { "requests: ENOSYS\nwrong: 0\n" } else { &expected };
-            assert_eq!(text(&output.stdout), expected, "{mode}, {how}: {told}");
-            assert_eq!(told.matches("fails with ENOSYS").count(), usize::from(is_refused), "{mode}, {how}: {told}");
-            ended_well(&output, &told);
+            assert_eq!(text(&output.stdout), expected, "{mode}, {how}: {logged}");
+            assert_eq!(logged.matches("fails with ENOSYS").count(), usize::from(is_refused), "{mode}, {how}: {logged}");
+            ended_well(&output, &logged);
         }
     }
 }
@@ -237,9 +237,9 @@ fn words_that_the_kernel_writes_for_threads_are_elsewhere() {
     let of = |end: &str| refused.map(|what| format!("{what}: {end}\n")).concat();
     let ends = "of this thread: EOPNOTSUPP\na list: EOPNOTSUPP\nwords, wrong: 0\n";
     let expected = [&of("EOPNOTSUPP"), &of("done"), ends].concat();
-    each_mode(&["words"], Some(&expected), |output, told| {
-        ended_well(output, told);
-        assert_eq!(told.matches("a word that the kernel writes").count(), 1, "it is said once: {told}");
+    each_mode(&["words"], Some(&expected), |output, logged| {
+        ended_well(output, logged);
+        assert_eq!(logged.matches("a word that the kernel writes").count(), 1, "it is said once: {logged}");
     });
 }
 
@@ -247,9 +247,9 @@ fn words_that_the_kernel_writes_for_threads_are_elsewhere() {
 fn robust_mutexes_are_elsewhere() {
     let expected = "robust in mapped memory: EOPNOTSUPP\nrobust elsewhere: 0\nanother kind: 0\nits owner: dead\n\
                     consistent: 0\n";
-    each_mode(&["robust"], Some(expected), |output, told| {
-        ended_well(output, told);
-        assert!(told.contains("a robust mutex cannot be in memory of flash"), "{told}");
+    each_mode(&["robust"], Some(expected), |output, logged| {
+        ended_well(output, logged);
+        assert!(logged.contains("a robust mutex cannot be in memory of flash"), "{logged}");
     });
 }
 
@@ -258,8 +258,8 @@ fn flash_that_fails_is_a_signal_and_never_a_wrong_byte() {
     for how in ["cut", "overwritten"] {
         let one = "BUS, code MCEERR_AR, its page: 1\n";
         let expected = format!("{how}: 0\n{one}{one}failed: 2, wrong: 0\n");
-        each_mode(&["broken", how], Some(&expected), |_, told| {
-            assert!(told.contains("the flash failed") && told.contains("SIGBUS for accesses"), "{told}");
+        each_mode(&["broken", how], Some(&expected), |_, logged| {
+            assert!(logged.contains("the flash failed") && logged.contains("SIGBUS for accesses"), "{logged}");
         });
     }
 }

@@ -190,21 +190,21 @@ fn programs_say_what_they_say_without_us() {
         command.args((mode != "any").then_some(["--mode", mode]).into_iter().flatten());
         command.args(small.then_some("--small-blocks")).arg("--").args(&words);
         let (output, _) = output_and_peak(command.current_dir(&directory), &input);
-        let told = String::from_utf8_lossy(&output.stderr);
-        if told.contains("userfaultfd is refused") {
-            println!("SKIPPED: {told}");
+        let logged = String::from_utf8_lossy(&output.stderr);
+        if logged.contains("userfaultfd is refused") {
+            println!("SKIPPED: {logged}");
             return;
         }
         let shown = |output: &Output| String::from_utf8_lossy(&output.stdout).chars().take(2000).collect::<String>();
         let same = expected.stdout == output.stdout && expected.status == output.status;
-        assert!(same, "{words:?}: {:?}\n{}\nnot\n{}\n{told}", output.status, shown(&output), shown(&expected));
-        let summary = told.lines().rev().find(|line| line.starts_with('{'));
-        let summary = summary.unwrap_or_else(|| panic!("{words:?}: no summary: {told}"));
+        assert!(same, "{words:?}: {:?}\n{}\nnot\n{}\n{logged}", output.status, shown(&output), shown(&expected));
+        let summary = logged.lines().rev().find(|line| line.starts_with('{'));
+        let summary = summary.unwrap_or_else(|| panic!("{words:?}: no summary: {logged}"));
         let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
-        assert!(summary["peak_bytes"].as_u64() <= summary["cap_bytes"].as_u64(), "{words:?}: {told}");
+        assert!(summary["peak_bytes"].as_u64() <= summary["cap_bytes"].as_u64(), "{words:?}: {logged}");
         // Of four times its DRAM, three quarters have left it at least once.
         let written = summary["bytes_written"].as_u64();
-        assert!(!large || written > Some((TIMES - 1) * cap), "{words:?}: {told}");
+        assert!(!large || written > Some((TIMES - 1) * cap), "{words:?}: {logged}");
         println!("{name} holds {:.1} times its cap: {summary}", held as f64 / cap as f64);
     }
 }

@@ -18,7 +18,7 @@ use fulgurite_testkit::is_full;
 use crate::runs::{FULGURITE, cannot, compiled, peak_of_summary, text};
 
 /// Backends for faults: the mode that is asked for, and the rights that are taken away before.
-const WAYS: [(&str, &[&str]); 4] = [
+const BACKENDS: [(&str, &[&str]); 4] = [
     ("compatible", &[]),
     ("in-line", &[]),
     ("in-line", &["user", "docker"]),
@@ -26,8 +26,8 @@ const WAYS: [(&str, &[&str]); 4] = [
 ];
 const CAP: u64 = 10 << 20;
 /// The modes that each test takes. All are taken with `FULGURITE_VOLUME=100`.
-fn ways() -> Vec<(&'static str, &'static [&'static str])> {
-    if is_full() { WAYS.to_vec() } else { vec![WAYS[0], WAYS[2]] }
+fn backends() -> Vec<(&'static str, &'static [&'static str])> {
+    if is_full() { BACKENDS.to_vec() } else { vec![BACKENDS[0], BACKENDS[2]] }
 }
 /// What takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,27 +74,27 @@ impl Surroundings {
         text(&ended(&mut command).stderr).contains("guard pages on memory of a file")
     }
     /// For each backend: what it prints, or what it prints where it is not in compatible mode. It
-    /// ends well, and `told` is what fulgurite says.
+    /// ends well, and `logged` is what fulgurite says.
     fn each_prints(&self, words: &[&str], compatible: &str, in_line: &str, check: impl Fn(&str, &str)) {
-        for way in ways() {
-            let Some(output) = self.run(way, words) else { continue };
-            let told = text(&output.stderr);
-            let expected = if way.0 == "compatible" { compatible } else { in_line };
-            assert_eq!(text(&output.stdout), expected, "{words:?}, {way:?}, {:?}: {told}", output.status);
-            assert!(output.status.success(), "{words:?}, {way:?}, {:?}: {told}", output.status);
-            check(way.0, &told);
+        for backend in backends() {
+            let Some(output) = self.run(backend, words) else { continue };
+            let logged = text(&output.stderr);
+            let expected = if backend.0 == "compatible" { compatible } else { in_line };
+            assert_eq!(text(&output.stdout), expected, "{words:?}, {backend:?}, {:?}: {logged}", output.status);
+            assert!(output.status.success(), "{words:?}, {backend:?}, {:?}: {logged}", output.status);
+            check(backend.0, &logged);
         }
     }
-    /// In each mode, as without fulgurite. `told` is what fulgurite prints.
-    fn each_way(&self, words: &[&str], check: impl Fn(&str)) {
+    /// In each mode, as without fulgurite. `logged` is what fulgurite prints.
+    fn each_backend(&self, words: &[&str], check: impl Fn(&str)) {
         let expected = self.native(words);
-        for way in ways() {
-            let Some(output) = self.run(way, words) else { continue };
-            let told = text(&output.stderr);
-            assert_eq!(text(&output.stdout), text(&expected.stdout), "{words:?}, {way:?}: {told}");
+        for backend in backends() {
+            let Some(output) = self.run(backend, words) else { continue };
+            let logged = text(&output.stderr);
+            assert_eq!(text(&output.stdout), text(&expected.stdout), "{words:?}, {backend:?}: {logged}");
             let status = |output: &Output| (output.status.code(), output.status.signal());
-            assert_eq!(status(&output), status(&expected), "{words:?}, {way:?}: {told}");
-            check(&told);
+            assert_eq!(status(&output), status(&expected), "{words:?}, {backend:?}: {logged}");
+            check(&logged);
         }
     }
 }
@@ -118,10 +118,10 @@ fn ended(command: &mut Command) -> Output {
 fn a_process_ends_with_the_last_thread_of_its_program() {
     let Some(place) = Surroundings::new() else { return };
     // The cap holds after the first thread has ended, too, as far as memory is measured.
-    place.each_way(&["ends", "last"], |told| assert!(peak_of_summary(told) <= CAP + (1 << 20), "{told}"));
+    place.each_backend(&["ends", "last"], |logged| assert!(peak_of_summary(logged) <= CAP + (1 << 20), "{logged}"));
     let others: &[&str] = if is_full() { &["alone", "both", "call", "child", "killed"] } else { &["both", "killed"] };
     for how in others {
-        place.each_way(&["ends", how], |_| ());
+        place.each_backend(&["ends", how], |_| ());
     }
 }
 
@@ -129,38 +129,38 @@ fn a_process_ends_with_the_last_thread_of_its_program() {
 fn sandboxes_work_or_are_refused_in_a_sentence() {
     let Some(place) = Surroundings::new() else { return };
     let refused = "refused\nright\n";
-    let in_line_says = |mode: &str, told: &str| {
-        assert_eq!(told.contains("threads resolve their own faults by system calls"), mode == "in-line", "{told}");
+    let in_line_says = |mode: &str, logged: &str| {
+        assert_eq!(logged.contains("threads resolve their own faults by system calls"), mode == "in-line", "{logged}");
     };
     place.each_prints(&["confined", "strict"], "right\n", refused, in_line_says);
     for how in ["few", "few-by-call"] {
-        place.each_prints(&["confined", how], "right\n", refused, |mode, told| {
-            in_line_says(mode, told);
+        place.each_prints(&["confined", how], "right\n", refused, |mode, logged| {
+            in_line_says(mode, logged);
             // What is denied later is said before, and the figures are, too.
-            let is_said = told.contains("denies what maps and frees") && told.contains("peak memory");
-            assert_eq!(is_said, mode == "compatible", "{told}");
+            let is_said = logged.contains("denies what maps and frees") && logged.contains("peak memory");
+            assert_eq!(is_said, mode == "compatible", "{logged}");
         });
     }
     place.each_prints(&["confined", "denied"], "right\n", refused, in_line_says);
     // For all threads: the library's stay outside where the program has no others.
     place.each_prints(&["confined", "all"], "right\n", refused, in_line_says);
-    place.each_prints(&["confined", "all-of-two"], refused, refused, |mode, told| {
-        assert_eq!(told.contains("is refused for all threads"), mode == "compatible", "{told}");
+    place.each_prints(&["confined", "all-of-two"], refused, refused, |mode, logged| {
+        assert_eq!(logged.contains("is refused for all threads"), mode == "compatible", "{logged}");
     });
-    place.each_prints(&["confined", "harmless"], "right\n", "right\n", |_, told| {
-        assert!(!told.contains("seccomp"), "{told}");
+    place.each_prints(&["confined", "harmless"], "right\n", "right\n", |_, logged| {
+        assert!(!logged.contains("seccomp"), "{logged}");
     });
 }
 
 #[test]
 fn limits_that_a_program_sets_hold_for_itself_only() {
     let Some(place) = Surroundings::new() else { return };
-    place.each_prints(&["limited", "fsize"], "fsize: EPERM\nwrong: 0\n", "fsize: EPERM\nwrong: 0\n", |_, told| {
-        assert!(told.contains("a limit on the size of files"), "{told}");
+    place.each_prints(&["limited", "fsize"], "fsize: EPERM\nwrong: 0\n", "fsize: EPERM\nwrong: 0\n", |_, logged| {
+        assert!(logged.contains("a limit on the size of files"), "{logged}");
     });
     let others: &[&str] = if is_full() { &["nofile", "nproc", "memlock"] } else { &["nofile"] };
     for what in others {
-        place.each_way(&["limited", what], |_| ());
+        place.each_backend(&["limited", what], |_| ());
     }
 }
 
@@ -169,18 +169,20 @@ fn limits_before_the_start_are_kept_or_refused_in_a_sentence() {
     let Some(place) = Surroundings::new() else { return };
     // In KiB, and for what the shell starts.
     for (limit, refused) in [("-f 1024", Some("ulimit -f")), ("-v 60000", None), ("-n 300", None), ("-n 12", None)] {
-        for (mode, _) in &WAYS[..2] {
+        for (mode, _) in &BACKENDS[..2] {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh", FULGURITE, "run", "--dram", "10M"]);
             command.args(["--flash-size", "32M", "--mode", mode, "--flash"]).arg(place.path()).arg("--");
             let output = ended(command.arg(&place.program).args(["limited", "nothing"]));
-            let told = text(&output.stderr);
+            let logged = text(&output.stderr);
             match refused {
                 _ if output.status.success() => assert_eq!(text(&output.stdout), "wrong: 0\n", "{limit}, {mode}"),
-                Some(why) => assert!(told.contains(why), "{limit}, {mode}: {told}"),
-                None => assert!(told.starts_with("fulgurite run: "), "{limit}, {mode}, {:?}: {told}", output.status),
+                Some(why) => assert!(logged.contains(why), "{limit}, {mode}: {logged}"),
+                None => {
+                    assert!(logged.starts_with("fulgurite run: "), "{limit}, {mode}, {:?}: {logged}", output.status)
+                }
             }
-            assert_eq!(output.status.signal(), None, "{limit}, {mode}: {told}");
+            assert_eq!(output.status.signal(), None, "{limit}, {mode}: {logged}");
         }
     }
     let left = fs::read_dir(place.path()).unwrap().count();
@@ -191,7 +193,7 @@ fn limits_before_the_start_are_kept_or_refused_in_a_sentence() {
 fn closed_streams_are_nobodys_files() {
     let Some(place) = Surroundings::new() else { return };
     let result = place.path().join("result");
-    for (mode, _) in &WAYS[..2] {
+    for (mode, _) in &BACKENDS[..2] {
         let mut command = Command::new("/bin/sh");
         command.args([
             "-c",
@@ -224,20 +226,20 @@ fn a_userfaultfd_of_the_programs_has_memory_of_the_kernels_only() {
         println!("SKIPPED: this user may make no userfaultfd");
         return;
     }
-    for way in &WAYS[..2] {
-        let Some(output) = place.run(*way, &["watches", "large"]) else { continue };
-        let told = text(&output.stderr);
-        assert_eq!(text(&output.stdout), "register: EBUSY\nwrong: 0\n", "{way:?}: {told}");
-        assert!(told.contains("a userfaultfd of the program cannot watch memory of flash"), "{way:?}: {told}");
-        let Some(output) = place.run(*way, &["watches", "small"]) else { continue };
-        assert_eq!(text(&output.stdout), "register: done\nwrong: 0\n", "{way:?}: {}", text(&output.stderr));
+    for backend in &BACKENDS[..2] {
+        let Some(output) = place.run(*backend, &["watches", "large"]) else { continue };
+        let logged = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "register: EBUSY\nwrong: 0\n", "{backend:?}: {logged}");
+        assert!(logged.contains("a userfaultfd of the program cannot watch memory of flash"), "{backend:?}: {logged}");
+        let Some(output) = place.run(*backend, &["watches", "small"]) else { continue };
+        assert_eq!(text(&output.stdout), "register: done\nwrong: 0\n", "{backend:?}: {}", text(&output.stderr));
     }
 }
 
 #[test]
 fn memory_moves_and_its_old_place_stays() {
     let Some(place) = Surroundings::new() else { return };
-    place.each_way(&["moved", "-"], |_| ());
+    place.each_backend(&["moved", "-"], |_| ());
 }
 
 #[test]
@@ -249,27 +251,27 @@ fn others_read_the_right_bytes_or_none() {
         return;
     }
     // With pages without access, the kernel forces its way to what is not there, and finds zeros.
-    for way in &WAYS[..3] {
-        let Some(output) = place.run(*way, &["seen", "by others"]) else { continue };
-        let told = text(&output.stderr);
-        if !way.1.is_empty() && !place.has_guard_pages(*way) {
+    for backend in &BACKENDS[..3] {
+        let Some(output) = place.run(*backend, &["seen", "by others"]) else { continue };
+        let logged = text(&output.stderr);
+        if !backend.1.is_empty() && !place.has_guard_pages(*backend) {
             continue;
         }
-        let of_call = if way.0 == "compatible" { "right" } else { "refused" };
+        let of_call = if backend.0 == "compatible" { "right" } else { "refused" };
         let expected = format!("mem: refused, process_vm_readv: {of_call}, wrong: 0\n0, wrong: 0\n");
-        assert_eq!(text(&output.stdout), expected, "{way:?}: {told}");
+        assert_eq!(text(&output.stdout), expected, "{backend:?}: {logged}");
     }
 }
 
 #[test]
 fn a_core_file_has_no_zeros_in_place_of_missing_pages() {
     let Some(place) = Surroundings::new() else { return };
-    for (way, (mode, taken)) in ways().iter().enumerate() {
+    for (backend, (mode, taken)) in backends().iter().enumerate() {
         if !taken.is_empty() && !rustix::process::getuid().is_root() {
             println!("SKIPPED: only root can take the rights of root away");
             continue;
         }
-        let directory = place.path().join(way.to_string());
+        let directory = place.path().join(backend.to_string());
         fs::create_dir(&directory).unwrap();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
         let mut command = Command::new("/bin/sh");
@@ -280,8 +282,8 @@ fn a_core_file_has_no_zeros_in_place_of_missing_pages() {
         if cannot(&output) {
             continue;
         }
-        let told = text(&output.stderr);
-        assert!(told.contains("will have no memory of flash, where a debugger shows zeros"), "{told}");
+        let logged = text(&output.stderr);
+        assert!(logged.contains("will have no memory of flash, where a debugger shows zeros"), "{logged}");
         let address = text(&output.stdout);
         let address = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16).unwrap();
         let Some(core) = fs::read_dir(&directory).unwrap().flatten().next() else {
@@ -323,13 +325,13 @@ fn a_program_with_a_sanitizer_is_refused_before_anything_is_made() {
         let mut command = Command::new(FULGURITE);
         command.args(["run", "--dram", "32M", "--flash"]).arg(directory.path()).arg("--").arg(&program).arg("4");
         let output = ended(&mut command);
-        let told = text(&output.stderr);
+        let logged = text(&output.stderr);
         if sanitizer == "undefined" {
-            assert_eq!(text(&output.stdout), "1024 pages, 0 wrong\n", "{told}");
+            assert_eq!(text(&output.stdout), "1024 pages, 0 wrong\n", "{logged}");
             continue;
         }
-        assert_eq!(output.status.code(), Some(2), "{sanitizer}: {told}");
-        assert!(told.contains("it is built with a sanitizer") && output.stdout.is_empty(), "{sanitizer}: {told}");
+        assert_eq!(output.status.code(), Some(2), "{sanitizer}: {logged}");
+        assert!(logged.contains("it is built with a sanitizer") && output.stdout.is_empty(), "{sanitizer}: {logged}");
         let mut command = Command::new(FULGURITE);
         command.args(["run", "--dram", "32M", "--flash"]).arg(directory.path()).args(["--", "true"]);
         let output = ended(command.env("LD_PRELOAD", "libasan.so.8"));

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use crate::runs::{FULGURITE, Group, cannot, compiled, peak_of_summary, text};
 
 /// Rights that are taken away, and what is said then.
-const WAYS: [(&[&str], &str); 3] = [
+const BACKENDS: [(&[&str], &str); 3] = [
     (&["user", "docker"], "guard pages"),
     (&["user", "docker", "guards"], "pages without access"),
     (&["user"], "user mode only"),
@@ -53,15 +53,15 @@ fn threads_find_what_they_wrote_without_userfaultfd() {
     let Some((directory, program, confined)) = place("touch").filter(|_| is_root()) else { return };
     let flash = directory.path().to_str().unwrap();
     let cap = 32 << 20;
-    for (taken, way) in WAYS {
-        let group = Group::new("ways", cap);
+    for (taken, backend) in BACKENDS {
+        let group = Group::new("backends", cap);
         let words = ["--dram", "32M", "--flash", flash, "--flash-size", "160M", "--explain", "--", &program, "96"];
         let output = run(&confined, taken, group.as_ref(), &words);
-        let told = text(&output.stderr);
-        assert_eq!(text(&output.stdout), "24576 pages, 0 wrong\n", "{taken:?}, {:?}: {told}", output.status);
-        assert!(told.contains("userfaultfd is refused"), "{told}");
-        assert!(told.contains(way) || told.contains(WAYS[1].1), "{told}");
-        assert!(peak_of_summary(&told) <= cap, "{told}");
+        let logged = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "24576 pages, 0 wrong\n", "{taken:?}, {:?}: {logged}", output.status);
+        assert!(logged.contains("userfaultfd is refused"), "{logged}");
+        assert!(logged.contains(backend) || logged.contains(BACKENDS[1].1), "{logged}");
+        assert!(peak_of_summary(&logged) <= cap, "{logged}");
     }
 }
 
@@ -80,26 +80,30 @@ fn older_kernels_take_another_way_with_the_same_answers() {
     let Some((directory, program, confined)) = place("touch") else { return };
     let flash = directory.path().to_str().unwrap();
     let cap = 16 << 20;
-    for (before, lack, way) in KERNELS {
+    for (before, lack, backend) in KERNELS {
         let words =
             |mode| ["--dram", "16M", "--flash", flash, "--flash-size", "40M", "--explain", "--mode", mode, "--"];
         let output = run(&confined, lack, None, &[&words("auto")[..], &[&program, "28"]].concat());
-        let told = text(&output.stderr);
-        assert_eq!(text(&output.stdout), "7168 pages, 0 wrong\n", "before {before}, {:?}: {told}", output.status);
-        let is_allowed = !told.contains("userfaultfd is refused");
+        let logged = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "7168 pages, 0 wrong\n", "before {before}, {:?}: {logged}", output.status);
+        let is_allowed = !logged.contains("userfaultfd is refused");
         // A kernel without guard pages takes the next backend.
-        let ways = [way, if is_allowed { way } else { WAYS[0].1 }, if way == WAYS[0].1 { WAYS[1].1 } else { way }];
-        assert!(ways.iter().any(|way| told.contains(way)), "before {before}: {told}");
-        assert!(peak_of_summary(&told) <= cap, "before {before}: {told}");
+        let backends = [
+            backend,
+            if is_allowed { backend } else { BACKENDS[0].1 },
+            if backend == BACKENDS[0].1 { BACKENDS[1].1 } else { backend },
+        ];
+        assert!(backends.iter().any(|backend| logged.contains(backend)), "before {before}: {logged}");
+        assert!(peak_of_summary(&logged) <= cap, "before {before}: {logged}");
         let lacks = |what| lack.contains(&what);
-        assert_eq!(told.contains("without io_uring"), lacks("rings"), "before {before}: {told}");
+        assert_eq!(logged.contains("without io_uring"), lacks("rings"), "before {before}: {logged}");
         // What it is asked to take is refused, with the reason.
         if is_allowed && lacks("moves") {
-            assert!(told.contains("Linux 6.8 is the first that can; so "), "before {before}: {told}");
+            assert!(logged.contains("Linux 6.8 is the first that can; so "), "before {before}: {logged}");
             let output = run(&confined, lack, None, &[&words("compatible")[..], &[&program, "28"]].concat());
-            let told = text(&output.stderr);
-            assert!(!output.status.success() && output.stdout.is_empty(), "before {before}: {told}");
-            assert!(told.contains("Linux 6.8 is the first that can"), "before {before}: {told}");
+            let logged = text(&output.stderr);
+            assert!(!output.status.success() && output.stdout.is_empty(), "before {before}: {logged}");
+            assert!(logged.contains("Linux 6.8 is the first that can"), "before {before}: {logged}");
         }
     }
 }
@@ -111,7 +115,7 @@ fn system_calls_find_what_has_left_dram() {
     let without = Command::new(&program).args([flash, "24"]).output().unwrap();
     let expected = text(&without.stdout);
     assert!(expected.ends_with("wrong: 0\n"), "{expected}");
-    for taken in [&[][..], WAYS[0].0, WAYS[1].0, WAYS[2].0] {
+    for taken in [&[][..], BACKENDS[0].0, BACKENDS[1].0, BACKENDS[2].0] {
         let words = ["--dram", "16M", "--flash", flash, "--flash-size", "128M", "--", &program, flash, "24"];
         let output = run(&confined, taken, None, &words);
         assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
@@ -122,20 +126,20 @@ fn system_calls_find_what_has_left_dram() {
 fn one_instruction_gets_all_its_pages_in_the_fewest_frames() {
     let Some((directory, program, confined)) = place("across") else { return };
     let flash = directory.path().to_str().unwrap();
-    let mut ways = vec![(&[][..], "compatible"), (&[][..], "in-line")];
+    let mut backends = vec![(&[][..], "compatible"), (&[][..], "in-line")];
     if is_root() {
-        ways.extend([(WAYS[0].0, "in-line"), (WAYS[1].0, "in-line")]);
+        backends.extend([(BACKENDS[0].0, "in-line"), (BACKENDS[1].0, "in-line")]);
     }
-    for (taken, mode) in ways {
+    for (taken, mode) in backends {
         let words = ["--dram", "16M", "--flash", flash, "--flash-size", "16M", "--mode", mode, "--", &program, "40"];
         let output = run(&confined, taken, None, &words);
         if cannot(&output) {
             continue;
         }
-        let told = text(&output.stderr);
+        let logged = text(&output.stderr);
         let expected = "across: 0, copied: 0, gathered: 0, own: 1\n";
-        assert_eq!(text(&output.stdout), expected, "{taken:?}, {mode}: {:?} {told}", output.status);
-        assert!(told.contains("OVER THE CAP"), "the program leaves the fewest frames: {taken:?}, {mode}: {told}");
+        assert_eq!(text(&output.stdout), expected, "{taken:?}, {mode}: {:?} {logged}", output.status);
+        assert!(logged.contains("OVER THE CAP"), "the program leaves the fewest frames: {taken:?}, {mode}: {logged}");
     }
 }
 
@@ -152,11 +156,11 @@ fn children_find_what_was_there_at_the_fork_without_userfaultfd() {
         (&[readers.to_str().unwrap(), "4"], "4 children, 0 failed, 0 wrong, 0 odd\n"),
     ];
     for (program, expected) in programs {
-        for (taken, _) in WAYS {
+        for (taken, _) in BACKENDS {
             let words = ["--dram", "20M", "--flash", flash, "--flash-size", "160M", "--"];
             let output = run(&confined, taken, None, &[&words[..], program].concat());
-            let told = text(&output.stderr);
-            assert_eq!(text(&output.stdout), expected, "{program:?}, {taken:?}: {:?} {told}", output.status);
+            let logged = text(&output.stderr);
+            assert_eq!(text(&output.stdout), expected, "{program:?}, {taken:?}: {:?} {logged}", output.status);
         }
     }
 }
@@ -167,7 +171,7 @@ fn signals_stacks_and_threads_are_the_programs_own() {
     let flash = directory.path().to_str().unwrap();
     let expected = text(&Command::new(&program).arg("24").output().unwrap().stdout);
     assert!(expected.ends_with("given back, wrong: 0\n"), "{expected}");
-    for taken in [&[][..], WAYS[0].0, WAYS[1].0, WAYS[2].0] {
+    for taken in [&[][..], BACKENDS[0].0, BACKENDS[1].0, BACKENDS[2].0] {
         let words = ["--dram", "24M", "--flash", flash, "--flash-size", "128M", "--", &program, "24"];
         let output = run(&confined, taken, None, &words);
         assert_eq!(text(&output.stdout), expected, "{taken:?}: {:?} {}", output.status, text(&output.stderr));
@@ -178,15 +182,15 @@ fn signals_stacks_and_threads_are_the_programs_own() {
 fn the_mode_that_is_asked_for_is_taken_or_refused() {
     let Some((directory, program, confined)) = place("touch").filter(|_| is_root()) else { return };
     let flash = directory.path().to_str().unwrap();
-    let told = |taken: &[&str], mode: &str| {
+    let logged = |taken: &[&str], mode: &str| {
         let words = ["--dram", "24M", "--flash", flash, "--flash-size", "64M", "--explain", "--mode", mode, "--"];
         let output = run(&confined, taken, None, &[&words[..], &[&program, "4"]].concat());
         (output.status.success(), text(&output.stderr))
     };
-    let (is_done, words) = told(&[], "in-line");
+    let (is_done, words) = logged(&[], "in-line");
     assert!(is_done && words.contains("userfaultfd, found by SIGBUS"), "{words}");
-    let (is_done, words) = told(WAYS[0].0, "in-line");
+    let (is_done, words) = logged(BACKENDS[0].0, "in-line");
     assert!(is_done && !words.contains("userfaultfd, found"), "{words}");
-    let (is_done, words) = told(WAYS[0].0, "compatible");
+    let (is_done, words) = logged(BACKENDS[0].0, "compatible");
     assert!(!is_done && words.contains("userfaultfd is refused"), "{words}");
 }

@@ -44,9 +44,9 @@ impl Holder {
     /// Ends its input, and tells what became of it.
     fn end(mut self) -> (bool, String) {
         drop(self.child.stdin.take());
-        let mut told = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        (self.child.wait().unwrap().success(), told)
+        let mut logged = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut logged).unwrap();
+        (self.child.wait().unwrap().success(), logged)
     }
 }
 impl Drop for Holder {
@@ -62,9 +62,9 @@ fn top(words: &[&str]) -> Output {
 /// Rows of `--json`.
 fn rows(words: &[&str]) -> Vec<Value> {
     let output = top(&[&["--json"], words].concat());
-    let told = text(&output.stdout);
-    assert!(output.status.success(), "{told}{}", text(&output.stderr));
-    serde_json::from_str(&told).unwrap_or_else(|e| panic!("{told}: {e}"))
+    let logged = text(&output.stdout);
+    assert!(output.status.success(), "{logged}{}", text(&output.stderr));
+    serde_json::from_str(&logged).unwrap_or_else(|e| panic!("{logged}: {e}"))
 }
 fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"))
@@ -102,15 +102,15 @@ fn programs_that_run_are_shown_until_they_end() {
     rates_are_of_the_time_between_two_samples(&one.pids[0].to_string());
     others_see_nothing(directory.path(), &one.pids[0].to_string());
 
-    let (right, told) = two.end();
-    assert!(right, "its figures changed nothing of its memory: {told}");
+    let (right, logged) = two.end();
+    assert!(right, "its figures changed nothing of its memory: {logged}");
     let killed = one.pids[0].to_string();
     drop(one);
     let left: Vec<Value> = rows(&[]).into_iter().filter(|row| all.contains(&row["pid"].as_u64().unwrap())).collect();
     assert_eq!(left, Vec::<Value>::new(), "of programs that ended");
     let output = top(&["--json", &killed]);
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("does not run under `fulgurite run`"), "{told}");
+    let logged = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && logged.contains("does not run under `fulgurite run`"), "{logged}");
 }
 
 /// A line each time, until the reader has enough.
@@ -136,8 +136,8 @@ fn others_see_nothing(directory: &Path, pid: &str) {
     let as_other =
         |words: &[&str]| Command::new(&confined).args(["user", "--", FULGURITE, "top"]).args(words).output().unwrap();
     let output = as_other(&["--json", pid]);
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("may not inspect it"), "{told}");
+    let logged = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && logged.contains("may not inspect it"), "{logged}");
     let output = as_other(&["--json"]);
     assert!(output.status.success() && !text(&output.stdout).contains(&format!("\"pid\": {pid},")), "{output:?}");
 }
@@ -145,15 +145,15 @@ fn others_see_nothing(directory: &Path, pid: &str) {
 #[test]
 fn what_cannot_be_shown_is_said() {
     let output = top(&[]);
-    let told = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("standard output is no terminal"), "{told}");
-    assert!(told.contains("--once") && told.contains("--json"), "{told}");
+    let logged = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && logged.contains("standard output is no terminal"), "{logged}");
+    assert!(logged.contains("--once") && logged.contains("--json"), "{logged}");
     // This process has no page buffer.
     let own = std::process::id().to_string();
     for words in [&[&own[..]][..], &["--once", &own], &["--json", &own]] {
         let output = top(words);
-        let told = text(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains(&format!("process {own} does not run")), "{told}");
+        let logged = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && logged.contains(&format!("process {own} does not run")), "{logged}");
     }
     for words in [&["--every", "0s"][..], &["--once", "--json"], &["self"]] {
         assert_eq!(top(words).status.code(), Some(2), "{words:?}");
@@ -191,16 +191,16 @@ impl OnTerminal {
             assert!(count > 0 && begun.elapsed() < Duration::from_secs(60), "{}", text(&shown));
             shown.extend(&bytes[..count]);
         }
-        let told = text(&shown);
-        let pid = told.split_once("process ").and_then(|(_, rest)| rest.split_once(',')?.0.parse().ok());
-        Some(OnTerminal { script, pid: pid.unwrap_or_else(|| panic!("no process: {told}")), output, shown })
+        let logged = text(&shown);
+        let pid = logged.split_once("process ").and_then(|(_, rest)| rest.split_once(',')?.0.parse().ok());
+        Some(OnTerminal { script, pid: pid.unwrap_or_else(|| panic!("no process: {logged}")), output, shown })
     }
     /// The code with which it ends. It leaves the terminal as it was.
     fn ends(mut self) -> Option<i32> {
         self.output.read_to_end(&mut self.shown).unwrap();
-        let (told, status) = (text(&self.shown), self.script.wait().unwrap());
-        assert!(told.contains("\x1b[?1049h") && told.contains("\x1b[?1049l"), "{told}");
-        assert!(told.contains("fulgurite top: ") && told.contains("program"), "{told}");
+        let (logged, status) = (text(&self.shown), self.script.wait().unwrap());
+        assert!(logged.contains("\x1b[?1049h") && logged.contains("\x1b[?1049l"), "{logged}");
+        assert!(logged.contains("fulgurite top: ") && logged.contains("program"), "{logged}");
         status.code()
     }
 }

@@ -53,10 +53,10 @@ fn check(path: &Path, pages: u32, image: impl IntoIterator<Item = (u32, Content)
     }
     drop(file);
     let checked = Command::new(env!("CARGO_BIN_EXE_fulgurite")).args(["pool", "check"]).arg(path).output().unwrap();
-    let told = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    let logged = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     match checked.status.code() {
-        Some(0) if told.contains("is whole") => Ok(()),
-        code => Err(format!("exit {code:?}: {told}")),
+        Some(0) if logged.contains("is whole") => Ok(()),
+        code => Err(format!("exit {code:?}: {logged}")),
     }
 }
 

@@ -33,8 +33,8 @@ fn make(pool: &Path) {
 /// Whether a pool is whole, and the blobs in it.
 fn check(pool: &Path) {
     let checked = Command::new(FULGURITE).args(["pool", "check"]).arg(pool).output().unwrap();
-    let told = text(&checked.stdout) + &text(&checked.stderr);
-    assert!(checked.status.success() && told.contains("is whole"), "{:?}: {told}", checked.status);
+    let logged = text(&checked.stdout) + &text(&checked.stderr);
+    assert!(checked.status.success() && logged.contains("is whole"), "{:?}: {logged}", checked.status);
     let memory = Fulgurite::builder(Medium::pool(pool)).dram("16M").start().unwrap();
     let blobs = memory.named("kept").blobs::<u64>(BLOBS, 2 << 20).unwrap();
     let are_kept = memory.run(move |m| {
@@ -54,9 +54,9 @@ fn words<'w>(pool: &'w str, more: &[&'w str], program: &'w str, mib: &'w str) ->
 
 /// What a run of 40 MiB has to say, which is written three times.
 fn assert_right(output: &Output) {
-    let told = text(&output.stderr);
-    assert_eq!(text(&output.stdout), "10240 pages, 0 wrong\n", "{:?}: {told}", output.status);
-    assert!(output.status.success() && peak_of_summary(&told) <= 24 << 20, "{told}");
+    let logged = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "10240 pages, 0 wrong\n", "{:?}: {logged}", output.status);
+    assert!(output.status.success() && peak_of_summary(&logged) <= 24 << 20, "{logged}");
 }
 
 #[test]
@@ -135,27 +135,27 @@ fn what_cannot_be_a_pool_below_is_refused() {
     let path = pool.to_str().unwrap();
     let refused = |pool: &str, more: &[&str]| {
         let output = command(None, &words(pool, more, "/bin/true", "")).output().unwrap();
-        let told = text(&output.stderr);
-        assert!(!output.status.success() && !told.contains("peak memory"), "{told}");
-        told
+        let logged = text(&output.stderr);
+        assert!(!output.status.success() && !logged.contains("peak memory"), "{logged}");
+        logged
     };
     let none = directory.path().join("none");
-    let told = refused(none.to_str().unwrap(), &[]);
-    assert!(told.contains("does not exist"), "{told}");
+    let logged = refused(none.to_str().unwrap(), &[]);
+    assert!(logged.contains("does not exist"), "{logged}");
     assert!(!none.exists());
     let other = directory.path().join("other");
     std::fs::write(&other, vec![7; 1 << 20]).unwrap();
-    let told = refused(other.to_str().unwrap(), &[]);
-    assert!(told.contains("pool"), "{told}");
+    let logged = refused(other.to_str().unwrap(), &[]);
+    assert!(logged.contains("pool"), "{logged}");
     assert_eq!(std::fs::read(&other).unwrap(), vec![7; 1 << 20], "it is left as it was");
-    let told = refused(path, &["--flash-size", "1G"]);
-    assert!(told.contains("1.0 GiB were asked for") && told.contains("pool resize"), "{told}");
-    let told = refused(path, &["--flash", "/tmp"]);
-    assert!(told.contains("cannot be used with"), "{told}");
+    let logged = refused(path, &["--flash-size", "1G"]);
+    assert!(logged.contains("1.0 GiB were asked for") && logged.contains("pool resize"), "{logged}");
+    let logged = refused(path, &["--flash", "/tmp"]);
+    assert!(logged.contains("cannot be used with"), "{logged}");
 
     let memory = Fulgurite::builder(Medium::pool(&pool)).dram("16M").start().unwrap();
-    let told = refused(path, &[]);
-    assert!(told.contains("in use"), "{told}");
+    let logged = refused(path, &[]);
+    assert!(logged.contains("in use"), "{logged}");
     drop(memory);
     check(&pool);
 }

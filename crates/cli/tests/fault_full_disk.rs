@@ -93,7 +93,7 @@ fn well(directory: &Path, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 /// It fails in good order, and says that there is no space.
-fn told(directory: &Path, words: &[&str]) {
+fn reports(directory: &Path, words: &[&str]) {
     let output = run(directory, words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}: {:?}: {said}", output.status);
@@ -123,7 +123,7 @@ fn a_full_file_system_is_reported_and_space_that_is_made_is_used() {
         let content = vec![round as u8 + 1; 3 << 20];
         fs::write(path.join("source"), &content).unwrap();
         fill(&filler, 61 * MIB - taken - left);
-        told(path, &["create", "pool", "--size", "12M"]);
+        reports(path, &["create", "pool", "--size", "12M"]);
         assert!(!path.join("pool").exists(), "round {round}: something is left of what could not be made");
         fs::remove_file(&filler).unwrap();
         well(path, &["create", "pool", "--size", "12M"]);
@@ -131,10 +131,10 @@ fn a_full_file_system_is_reported_and_space_that_is_made_is_used() {
         // The pool is there, and the rest is full again.
         let left = left % (2 * MIB);
         fill(&filler, 48 * MIB - taken - left);
-        told(path, &["resize", "pool", "--size", "24M"]);
-        told(path, &["add-member", "pool", "more", "--size", "8M"]);
+        reports(path, &["resize", "pool", "--size", "24M"]);
+        reports(path, &["add-member", "pool", "more", "--size", "8M"]);
         assert!(!path.join("more").exists(), "round {round}: something is left of a member");
-        told(path, &["export", "pool", "out"]);
+        reports(path, &["export", "pool", "out"]);
         // What it has was written once, so it needs none.
         well(path, &["import", "pool", "source"]);
         well(path, &["check", "pool"]);

@@ -165,8 +165,8 @@ fn a_session_is_had_alone_over_a_store() {
     {
         let flat = Device::start(Arc::new(MemoryFlash::new(64).unwrap()), DeviceConfig::default()).unwrap();
         let _server = Server::start(Arc::new(flat), &socket, ServerConfig::default()).unwrap();
-        let told = link(&socket).names_states().unwrap_err();
-        assert!(matches!(told, SocketError::NoStates { .. }), "{told}");
+        let reported = link(&socket).names_states().unwrap_err();
+        assert!(matches!(reported, SocketError::NoStates { .. }), "{reported}");
     }
     let _server = serve(&formatted(), &socket);
     let impatient = |link: SocketLink| {
@@ -175,8 +175,8 @@ fn a_session_is_had_alone_over_a_store() {
     };
     let first = impatient(link(&socket).names_states().unwrap()).unwrap();
     for other in [link(&socket).names_states().unwrap(), link(&socket).alone(), link(&socket)] {
-        let told = impatient(other).unwrap_err();
-        assert!(told.to_string().contains("in use by another program"), "{told}");
+        let reported = impatient(other).unwrap_err();
+        assert!(reported.to_string().contains("in use by another program"), "{reported}");
     }
     drop(first);
     let shared = sharing(&socket);

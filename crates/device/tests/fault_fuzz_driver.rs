@@ -257,9 +257,9 @@ impl Match {
         }
     }
     fn hears(&mut self) -> usize {
-        let mut told = Vec::new();
-        self.queue().poll(&mut told);
-        for completion in &told {
+        let mut reported = Vec::new();
+        self.queue().poll(&mut reported);
+        for completion in &reported {
             let Completion { tag, result, .. } = *completion;
             let what = (self.seed, completion);
             let (op, frame) = self.asked.remove(&tag).unwrap_or_else(|| panic!("{what:?} ends twice, or unasked"));
@@ -279,7 +279,7 @@ impl Match {
                 assert_eq!(stamp_of(&self.frames, frame), Some(tag + 1), "{what:?}");
             }
         }
-        told.len()
+        reported.len()
     }
     /// An honest device from now on: all that was asked for ends.
     fn settles(&mut self) {

@@ -75,9 +75,9 @@ fn who_names_states_by_numbers_that_do_not_grow_is_not_asked_for_ever() {
     }
     end_next(&mut submissions, &mut completions, 999);
     let begun = Instant::now();
-    let told = loop {
-        if let Ok(told) = named.try_recv() {
-            break told;
+    let reported = loop {
+        if let Ok(reported) = named.try_recv() {
+            break reported;
         }
         assert!(begun.elapsed() < FOREVER, "it is never reported");
         // It would be asked again and again.
@@ -87,7 +87,7 @@ fn who_names_states_by_numbers_that_do_not_grow_is_not_asked_for_ever() {
         }
         assert!(submissions_taken(&mut completions) < 1000, "it is asked without end");
     };
-    assert_eq!(told, Err(FlashError::Io(71).into()));
+    assert_eq!(reported, Err(FlashError::Io(71).into()));
     // And goes on, where they are beyond.
     name(&flash);
     end_next(&mut submissions, &mut completions, 1001);

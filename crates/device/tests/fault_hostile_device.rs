@@ -43,7 +43,7 @@ fn completions(seed: u64) -> u64 {
     let region = device.opened.lock().unwrap()[0].clone();
     let (mut submissions, mut completions) = region.device_ends(0);
     let mut found = Vec::new();
-    let (mut lies, mut told) = (0, 0);
+    let (mut wrong, mut reported) = (0, 0);
     for round in 0..2000u64 {
         let count = 1 + random.below(DEPTH as u64);
         for i in 0..count {
@@ -67,7 +67,7 @@ fn completions(seed: u64) -> u64 {
                     _ => sent.last().copied().unwrap_or(9),
                 };
                 completions.push(Ended { id, status: Status(random.below(8) as u16), result: random.next() }.pack());
-                lies += 1;
+                wrong += 1;
             }
             let command = taken.swap_remove(random.below(taken.len() as u64) as usize);
             fill(region.arena(), region.buffer_first(0) + command.buffer, command.sector + 1);
@@ -82,11 +82,11 @@ fn completions(seed: u64) -> u64 {
         for i in 0..count {
             assert_eq!(stamp_of(&frames, i as u32), Some(round % 100 + 1));
         }
-        told += count;
+        reported += count;
     }
-    assert_eq!(flash.host_counters().broken, lies);
+    assert_eq!(flash.host_counters().broken, wrong);
     assert_eq!(device.open.load(Ordering::Relaxed), 1, "nothing of that is a reason to attach again");
-    lies + told
+    wrong + reported
 }
 
 #[test]
@@ -386,12 +386,12 @@ fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_reported() {
         assert_eq!(ends(Op::Write, 0), (Ok(()), 0, 1));
         for damaged in 0..4 {
             fill(&frames, 1, 99);
-            let told = match damaged {
+            let reported = match damaged {
                 1 if checks_data => (Ok(()), 0, 2),
                 2.. if checks_data => (Err(FlashError::Corrupt), 0, 2),
                 _ => (Ok(()), 0, 1),
             };
-            assert_eq!(ends(Op::Read, damaged), told, "damaged {damaged}, checks {checks_data}, store {store}");
+            assert_eq!(ends(Op::Read, damaged), reported, "damaged {damaged}, checks {checks_data}, store {store}");
             let whole = stamp_of(&frames, 1) == Some(21);
             assert_eq!(whole, if checks_data { damaged < 2 } else { damaged == 0 }, "damaged {damaged}, store {store}");
         }

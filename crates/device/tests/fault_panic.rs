@@ -38,9 +38,9 @@ fn device(medium: &Arc<dyn Flash>, panics: Opcode) -> Arc<Device> {
     Arc::new(Device::start_store(opened(medium), config).unwrap())
 }
 fn within<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let thread = std::thread::spawn(move || drop(tell.send(work())));
-    match told.recv_timeout(FOREVER) {
+    match reported.recv_timeout(FOREVER) {
         Ok(done) => {
             thread.join().unwrap();
             done
@@ -110,13 +110,13 @@ fn a_device_in_this_process_ends_and_says_so() {
     fill(&frames, 0, 11);
     queue.one(Op::Write, 3, 0).unwrap();
     let versions = flash.clone();
-    let told = within("a roll back", move || {
+    let reported = within("a roll back", move || {
         let versions = versions.versions().unwrap();
         let token = versions.name_state().unwrap();
         versions.wait_durable(token).unwrap();
         (token, versions.roll_back(token))
     });
-    assert_eq!(told.1, Err(VersionError::Flash(EIO)));
+    assert_eq!(reported.1, Err(VersionError::Flash(EIO)));
     until("the device lives on", || device.has_ended());
     // A store that has panicked is over, for present hosts and for one that starts it again.
     assert_eq!(within("a read", move || queue.one(Op::Read, 3, 1)), Err(FlashError::Closed));
@@ -126,7 +126,7 @@ fn a_device_in_this_process_ends_and_says_so() {
     // What is on the medium is whole.
     let flash = DeviceFlash::start_store(opened(&medium), DeviceConfig::default(), HostConfig::default()).unwrap();
     Driver::new(&flash, &frames, 2).one(Op::Read, 3, 1).unwrap();
-    assert_eq!((stamp_of(&frames, 1), flash.versions().unwrap().tokens().contains(&told.0)), (Some(11), true));
+    assert_eq!((stamp_of(&frames, 1), flash.versions().unwrap().tokens().contains(&reported.0)), (Some(11), true));
 }
 
 #[test]
@@ -144,16 +144,16 @@ fn what_a_program_had_is_left_as_it_is_and_nobody_is_let_in() {
     fill(&frames, 0, 11);
     queue.one(Op::Write, 3, 0).unwrap();
     let asks = flash.clone();
-    let told = within("to ask for tokens", move || asks.kept_tokens());
-    assert_eq!(told, Err(VersionError::Flash(EIO)));
+    let reported = within("to ask for tokens", move || asks.kept_tokens());
+    assert_eq!(reported, Err(VersionError::Flash(EIO)));
     until("the device lives on", || device.has_ended());
     let written = medium.counters().writes;
     within("its end", move || drop((queue, flash)));
     until("a queue pair stays", || server.connections() == 0);
     // Its session has not ended by going back, which writes.
     for link in [link(), link().alone(), link().names_states().unwrap()] {
-        let told = DeviceFlash::over(Arc::new(link), HostConfig::default()).commands(1, 1).unwrap_err();
-        assert!(format!("{told:?}").contains("has panicked"), "{told:?}");
+        let reported = DeviceFlash::over(Arc::new(link), HostConfig::default()).commands(1, 1).unwrap_err();
+        assert!(format!("{reported:?}").contains("has panicked"), "{reported:?}");
     }
     assert!(!device.wants_last_flush());
     assert_eq!(medium.counters().writes, written);

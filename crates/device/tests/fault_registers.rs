@@ -156,8 +156,8 @@ fn rounds(
 /// Over a device that a test can end and start again: in this process, or at a socket.
 fn stands(what: What, socket: bool, timeout: Option<Duration>) {
     let seed = seed();
-    let told = format!("{what:?}, over a socket: {socket}, seed {seed}");
-    println!("{told}");
+    let reported = format!("{what:?}, over a socket: {socket}, seed {seed}");
+    println!("{reported}");
     let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
     let firmware = FirmwareConfig { keeps_writes: true, ..FirmwareConfig::default() };
     let config = DeviceConfig { firmware, ..DeviceConfig::default() };
@@ -181,7 +181,7 @@ fn stands(what: What, socket: bool, timeout: Option<Duration>) {
     // The thread that scribbles may not run for long: it goes on until that has done something.
     let (begun, least) = (Instant::now(), if what == What::Registers { 1000 } else { 200 });
     while scribbler.words() < least && begun.elapsed() < FOREVER {
-        let errors = rounds(&mut queue, &frames, &mut model, &mut random, 3, &told);
+        let errors = rounds(&mut queue, &frames, &mut model, &mut random, 3, &reported);
         if errors > 0 {
             // It may have been given up. What it had sent has ended, or will never be done.
             (failed, reopened) = (failed + errors, reopened + 1);
@@ -193,16 +193,16 @@ fn stands(what: What, socket: bool, timeout: Option<Duration>) {
             let mut bytes = [0; SECTOR_BYTES];
             commands.read(3, &mut bytes).unwrap();
             frames.write(0, &bytes);
-            model.check(3, &frames, 0, &told);
-            assert_eq!(commands.identify().unwrap().sectors, SECTORS, "{told}");
+            model.check(3, &frames, 0, &reported);
+            assert_eq!(commands.identify().unwrap().sectors, SECTORS, "{reported}");
         }
     }
     println!("{} words, {failed} errors, opened anew {reopened} times, {:?}", scribbler.words(), flash.host_counters());
-    assert!(scribbler.words() >= least, "{told}");
+    assert!(scribbler.words() >= least, "{reported}");
     drop(scribbler);
     if what == What::Registers {
         let counters = flash.host_counters();
-        assert_eq!((failed, counters.relinked, counters.broken, counters.timed_out), (0, 0, 0, 0), "{told}");
+        assert_eq!((failed, counters.relinked, counters.broken, counters.timed_out), (0, 0, 0, 0), "{reported}");
     }
     // Another device in its place, which nobody scribbles over.
     let _next = match socket {
@@ -217,17 +217,17 @@ fn stands(what: What, socket: bool, timeout: Option<Duration>) {
         }
     };
     let begun = Instant::now();
-    while rounds(&mut queue, &frames, &mut model, &mut random, 1, &told) > 0 {
-        assert!(begun.elapsed() < FOREVER, "{told}: {:?}", flash.host_counters());
+    while rounds(&mut queue, &frames, &mut model, &mut random, 1, &reported) > 0 {
+        assert!(begun.elapsed() < FOREVER, "{reported}: {:?}", flash.host_counters());
         drop(queue);
         queue = Driver::new(&flash, &frames, DEPTH as usize);
     }
     // A time-out may be the machine's own.
     for sector in 0..SECTORS {
         while queue.one(Op::Read, sector, 0) == Err(FlashError::TimedOut) {
-            assert!(begun.elapsed() < FOREVER, "{told}");
+            assert!(begun.elapsed() < FOREVER, "{reported}");
         }
-        model.check(sector, &frames, 0, &told);
+        model.check(sector, &frames, 0, &reported);
     }
 }
 

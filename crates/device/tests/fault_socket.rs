@@ -52,8 +52,8 @@ fn who_is_turned_away_learns_why() {
     // A silent connection has no queue pair, and there is room for a few of them.
     let _silent: Vec<_> = (0..16).map(|_| raw(&path)).collect();
     for _ in 0..100 {
-        let told = SocketLink::connect(&path, false).unwrap_err();
-        assert!(told.to_string().contains("no room"), "{told}");
+        let reported = SocketLink::connect(&path, false).unwrap_err();
+        assert!(reported.to_string().contains("no room"), "{reported}");
     }
 }
 
@@ -295,8 +295,11 @@ fn another_user() {
     let (what, path) = words.split_once(' ').unwrap();
     let path = Path::new(path);
     if what == "connect" {
-        let told = SocketLink::connect(path, false).unwrap_err();
-        assert!(matches!(&told, SocketError::Refused { text, .. } if text.contains("another user's")), "{told}");
+        let reported = SocketLink::connect(path, false).unwrap_err();
+        assert!(
+            matches!(&reported, SocketError::Refused { text, .. } if text.contains("another user's")),
+            "{reported}"
+        );
         return;
     }
     let _server = serve(path);
@@ -345,7 +348,7 @@ fn another_user_is_neither_served_nor_used() {
     let path = directory.path().join("theirs");
     let mut other = as_nobody("serve", &path);
     let begun = Instant::now();
-    let told = loop {
+    let reported = loop {
         match SocketLink::connect(&path, false) {
             Err(SocketError::Socket { .. }) if begun.elapsed() < Duration::from_secs(60) => {
                 assert!(other.try_wait().unwrap().is_none(), "the other user's device does not come up");
@@ -356,5 +359,5 @@ fn another_user_is_neither_served_nor_used() {
     };
     drop(other.stdin.take());
     assert!(other.wait().unwrap().success());
-    assert!(matches!(told, Err(SocketError::Foreign { found: NOBODY, .. })), "{told:?}");
+    assert!(matches!(reported, Err(SocketError::Foreign { found: NOBODY, .. })), "{reported:?}");
 }

@@ -50,12 +50,12 @@ const REATTACH: Duration = Duration::from_millis(20);
 
 /// Polls for this long, and for several times its patience; returns what was reported meanwhile.
 fn tells_while_stopped(queue: &mut Driver) -> usize {
-    let (begun, mut told) = (Instant::now(), Vec::new());
+    let (begun, mut reported) = (Instant::now(), Vec::new());
     while begun.elapsed() < 10 * REATTACH {
         queue.queue.wait(Some(Duration::from_millis(5)));
-        queue.queue.poll(&mut told);
+        queue.queue.poll(&mut reported);
     }
-    told.len()
+    reported.len()
 }
 
 /// No time-out ends requests whose frames the device has, or that are copied and have none.

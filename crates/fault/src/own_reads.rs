@@ -27,7 +27,7 @@ use crate::command::lock;
 /// Queues for threads. Further threads wait for the handler thread.
 pub const OWN_QUEUES: usize = 32;
 /// How long a thread sleeps between its polls, on a medium that puts a request off.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK: Duration = Duration::from_millis(1);
 
 /// A queue for one thread at a time.
 pub struct Own {
@@ -104,7 +104,7 @@ impl OwnReads {
         // Where the medium refuses the batch, its requests end all the same.
         let _ = own.queue.flush();
         while own.queue.poll(&mut own.ended) == 0 {
-            own.queue.wait(Some(LOOK));
+            own.queue.wait(Some(CHECK));
         }
         let mut aside = self.aside();
         aside.ended.append(&mut own.ended);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{Completion, FlashError, Queue, Request};
 
 /// How long a completion is waited for at a time.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK: Duration = Duration::from_millis(10);
 
 /// What asks a queue for requests, one in each slot.
 pub trait Asks {
@@ -66,7 +66,7 @@ pub fn keep_busy<A: Asks>(queue: &mut dyn Queue, depth: usize, batch: usize, ask
             fails(error.into(), &mut more, &mut outcome);
         }
         if queue.poll(&mut completions) == 0 && queue.in_flight() > 0 {
-            queue.wait(Some(LOOK));
+            queue.wait(Some(CHECK));
         }
         for completion in completions.drain(..) {
             free.push(completion.tag as u32);

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How long one member is waited for while another may be first.
-const LOOK: Duration = Duration::from_micros(100);
+const CHECK: Duration = Duration::from_micros(100);
 
 /// A member's part of a band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -396,7 +396,7 @@ impl Queue for StripedQueue {
             _ => {
                 self.turn = self.turn.wrapping_add(1);
                 let one = busy[self.turn % busy.len()];
-                self.queues[one].wait(Some(timeout.map_or(LOOK, |timeout| timeout.min(LOOK))));
+                self.queues[one].wait(Some(timeout.map_or(CHECK, |timeout| timeout.min(CHECK))));
             }
         }
     }

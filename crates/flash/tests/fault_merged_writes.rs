@@ -26,7 +26,7 @@ const CHILD: &str = "FULGURITE_TEST_LIMITED_FILE";
 const LIMIT: u32 = 100;
 
 /// How a file is driven, and whether its frames are registered.
-const WAYS: [(FileBackend, bool); 4] = [
+const BACKENDS: [(FileBackend, bool); 4] = [
     (FileBackend::Uring, true),
     (FileBackend::Uring, false),
     (FileBackend::UringUnregistered, false),
@@ -63,11 +63,11 @@ fn model_random_batches_leave_the_file_as_single_writes_would() {
     let seed = seed();
     println!("seed {seed}: FULGURITE_SEED={seed}");
     let directory = tempfile::tempdir().unwrap();
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, backend) in BACKENDS.into_iter().enumerate() {
         let mut random = Random(seed ^ number as u64);
         let path = directory.path().join(number.to_string());
         let frames = arena(96);
-        let Some((flash, mut driver)) = open(&path, way, &frames, 96) else { continue };
+        let Some((flash, mut driver)) = open(&path, backend, &frames, 96) else { continue };
         let mut image = vec![[0u8; SUBPAGE_BYTES]; SUBPAGES as usize];
         let mut written = 0;
         for round in 0..150 {
@@ -106,29 +106,29 @@ fn model_random_batches_leave_the_file_as_single_writes_would() {
             let results = driver.finish_all();
             assert_eq!(results.len(), expected.len());
             for (tag, result) in expected {
-                assert_eq!(results[&tag], result, "{way:?}, round {round}");
+                assert_eq!(results[&tag], result, "{backend:?}, round {round}");
             }
             if round % 10 == 9 {
                 let file = std::fs::File::open(&path).unwrap();
                 for (subpage, expected) in image.iter().enumerate() {
                     let mut got = [0; SUBPAGE_BYTES];
                     file.read_exact_at(&mut got, subpage as u64 * SUBPAGE_BYTES as u64).unwrap();
-                    assert!(got == *expected, "{way:?}, round {round}, subpage {subpage}");
+                    assert!(got == *expected, "{backend:?}, round {round}, subpage {subpage}");
                 }
             }
         }
         let counters = flash.counters();
         assert_eq!(counters.writes, written);
-        assert!(counters.write_requests * 4 < written, "{way:?}: {counters:?}");
+        assert!(counters.write_requests * 4 < written, "{backend:?}: {counters:?}");
     }
 }
 
 #[test]
 fn model_neighbours_of_a_batch_are_one_request() {
     let directory = tempfile::tempdir().unwrap();
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, backend) in BACKENDS.into_iter().enumerate() {
         let frames = arena(128);
-        let Some((flash, mut driver)) = open(&directory.path().join(number.to_string()), way, &frames, 128) else {
+        let Some((flash, mut driver)) = open(&directory.path().join(number.to_string()), backend, &frames, 128) else {
             continue;
         };
         let mut before = 0;
@@ -141,17 +141,17 @@ fn model_neighbours_of_a_batch_are_one_request() {
             now - std::mem::replace(&mut before, now)
         };
         assert_eq!(requests(&mut driver, &[5]), 1);
-        assert_eq!(requests(&mut driver, &(0..16).collect::<Vec<_>>()), 1, "{way:?}");
-        assert_eq!(requests(&mut driver, &(0..16).rev().collect::<Vec<_>>()), 1, "{way:?}");
-        assert_eq!(requests(&mut driver, &(0..16).map(|i| i * 2).collect::<Vec<_>>()), 16, "{way:?}");
-        assert_eq!(requests(&mut driver, &[40, 90, 41, 91, 42, 92]), 2, "two streams of a log: {way:?}");
-        assert_eq!(requests(&mut driver, &(100..228).collect::<Vec<_>>()), 2, "runs have an end: {way:?}");
+        assert_eq!(requests(&mut driver, &(0..16).collect::<Vec<_>>()), 1, "{backend:?}");
+        assert_eq!(requests(&mut driver, &(0..16).rev().collect::<Vec<_>>()), 1, "{backend:?}");
+        assert_eq!(requests(&mut driver, &(0..16).map(|i| i * 2).collect::<Vec<_>>()), 16, "{backend:?}");
+        assert_eq!(requests(&mut driver, &[40, 90, 41, 91, 42, 92]), 2, "two streams of a log: {backend:?}");
+        assert_eq!(requests(&mut driver, &(100..228).collect::<Vec<_>>()), 2, "runs have an end: {backend:?}");
         // What is handed over by itself stays by itself.
         for place in [10, 11] {
             driver.submit(Op::Write, place, place);
             driver.queue.flush().unwrap();
         }
-        assert_eq!(requests(&mut driver, &[]), 2, "{way:?}");
+        assert_eq!(requests(&mut driver, &[]), 2, "{backend:?}");
         // A place that is written twice has one of the two contents, whole.
         for frame in 0..3 {
             fill(&frames, frame, 70 + u64::from(frame));
@@ -162,7 +162,7 @@ fn model_neighbours_of_a_batch_are_one_request() {
         }
         assert_eq!(driver.finish_all().len(), 3);
         assert!(driver.one(Op::Read, 8, 9).is_ok());
-        assert!(matches!(stamp_of(&frames, 9), Some(70 | 72)), "{way:?}");
+        assert!(matches!(stamp_of(&frames, 9), Some(70 | 72)), "{backend:?}");
     }
 }
 
@@ -172,9 +172,9 @@ fn model_gathered_reads_find_what_single_ones_would() {
     let seed = seed();
     println!("seed {seed}");
     let mut random = Random(seed);
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, backend) in BACKENDS.into_iter().enumerate() {
         let frames = arena(128);
-        let Some((flash, mut driver)) = open(&directory.path().join(number.to_string()), way, &frames, 128) else {
+        let Some((flash, mut driver)) = open(&directory.path().join(number.to_string()), backend, &frames, 128) else {
             continue;
         };
         for place in 0..100 {
@@ -187,7 +187,7 @@ fn model_gathered_reads_find_what_single_ones_would() {
             for (place, frame) in reads {
                 driver.submit(Op::Read, *place, *frame);
             }
-            assert!(driver.finish_all().values().all(Result::is_ok), "{way:?}");
+            assert!(driver.finish_all().values().all(Result::is_ok), "{backend:?}");
             let now = flash.counters().read_requests;
             now - std::mem::replace(&mut before, now)
         };
@@ -199,9 +199,9 @@ fn model_gathered_reads_find_what_single_ones_would() {
         ];
         for reads in [side_by_side, scattered, along] {
             let count = requests(&mut driver, &reads);
-            assert!(!gathers || count == 1, "{way:?}: {count} requests");
+            assert!(!gathers || count == 1, "{backend:?}: {count} requests");
             for (place, frame) in reads.into_iter().filter(|(_, frame)| *frame != 127) {
-                assert_eq!(stamp_of(&frames, frame), Some(u64::from(place) + 1), "{way:?}");
+                assert_eq!(stamp_of(&frames, frame), Some(u64::from(place) + 1), "{backend:?}");
             }
         }
         for round in 0..100 {
@@ -209,7 +209,11 @@ fn model_gathered_reads_find_what_single_ones_would() {
             let reads = Vec::from_iter((0..1 + random.below(100) as u32).map(|i| (random.below(100) as u32, i)));
             requests(&mut driver, &reads);
             for (place, frame) in reads {
-                assert_eq!(stamp_of(&frames, frame), Some(u64::from(place) + 1), "{way:?}, round {round}, seed {seed}");
+                assert_eq!(
+                    stamp_of(&frames, frame),
+                    Some(u64::from(place) + 1),
+                    "{backend:?}, round {round}, seed {seed}"
+                );
             }
         }
     }
@@ -217,9 +221,11 @@ fn model_gathered_reads_find_what_single_ones_would() {
 
 /// The child's part: what is before the limit is written, what is behind it fails.
 fn write_across_the_limit(directory: &Path) {
-    for (number, way) in WAYS.into_iter().enumerate() {
+    for (number, backend) in BACKENDS.into_iter().enumerate() {
         let frames = arena(64);
-        let Some((flash, mut driver)) = open(&directory.join(number.to_string()), way, &frames, 64) else { continue };
+        let Some((flash, mut driver)) = open(&directory.join(number.to_string()), backend, &frames, 64) else {
+            continue;
+        };
         for (round, (from, count)) in
             [(90, 20), (LIMIT - 1, 2), (LIMIT, 16), (60, 40), (99, 1), (100, 1), (70, 60)].into_iter().enumerate()
         {
@@ -232,15 +238,15 @@ fn write_across_the_limit(directory: &Path) {
             let results = driver.finish_all();
             for (place, tag) in tags {
                 let expected = if place < LIMIT { Ok(()) } else { Err(EFBIG) };
-                assert_eq!(results[&tag], expected, "{way:?}, place {place} of {from}+{count}");
+                assert_eq!(results[&tag], expected, "{backend:?}, place {place} of {from}+{count}");
                 assert!(driver.one(Op::Read, place, 63).is_ok());
                 let stamp = (place < LIMIT).then_some((round as u64 + 1) << 32 | u64::from(place));
-                assert_eq!(stamp_of(&frames, 63), stamp, "{way:?}: what failed wrote nothing");
+                assert_eq!(stamp_of(&frames, 63), stamp, "{backend:?}: what failed wrote nothing");
             }
             let beyond = (from + count).saturating_sub(LIMIT.max(from));
-            assert_eq!(flash.counters().errors - errors, u64::from(beyond), "{way:?}");
+            assert_eq!(flash.counters().errors - errors, u64::from(beyond), "{backend:?}");
         }
-        println!("{way:?} was tried");
+        println!("{backend:?} was tried");
     }
 }
 
@@ -250,8 +256,8 @@ fn fault_an_error_hits_the_writes_that_have_it_and_no_neighbour() {
         return write_across_the_limit(Path::new(&directory));
     }
     let directory = tempfile::tempdir().unwrap();
-    for (number, way) in WAYS.into_iter().enumerate() {
-        let _ = open(&directory.path().join(number.to_string()), way, &arena(1), 1);
+    for (number, backend) in BACKENDS.into_iter().enumerate() {
+        let _ = open(&directory.path().join(number.to_string()), backend, &arena(1), 1);
     }
     // In blocks of 512 bytes. The limit's signal is ignored, also in the child.
     let limit =

@@ -136,13 +136,13 @@ fn a_created_file_is_whole_private_and_zero() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new");
     let bytes = 20 << 20;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let flash = FileFlash::open_with_progress(&FileConfig::create(&path, bytes), &mut |done, all| {
-        told.push((done, all));
+        reported.push((done, all));
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(told, [(8 << 20, bytes), (16 << 20, bytes), (bytes, bytes)]);
+    assert_eq!(reported, [(8 << 20, bytes), (16 << 20, bytes), (bytes, bytes)]);
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.len(), metadata.mode() & 0o777), (bytes, 0o600));
     assert!(metadata.blocks() * 512 >= bytes, "all of it was written");

@@ -192,7 +192,7 @@ pub enum ProfileError {
         /// The line, where it has one.
         line: Option<usize>,
         /// What is wrong, without the place.
-        told: String,
+        reported: String,
     },
     /// No device divides like that.
     #[error("[geometry]: {0}")]
@@ -231,7 +231,7 @@ impl Profile {
         let raw: RawProfile = toml::from_str(text).map_err(|error| ProfileError::Toml {
             text: error.to_string(),
             line: error.span().map(|span| line(span.start)),
-            told: error.message().to_owned(),
+            reported: error.message().to_owned(),
         })?;
         raw.checked()
     }

@@ -36,7 +36,7 @@ pub(crate) const ZERO_FRAME: u32 = 0;
 const TURN: usize = 64;
 
 /// How often the requests of a client that takes no replies are polled.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK: Duration = Duration::from_millis(1);
 
 /// What a tag says in addition to the command's slot: a flush.
 const STEP_FLUSH: u32 = u32::MAX;
@@ -184,7 +184,7 @@ impl Engine {
             if self.queue.in_flight() == 0 && work.changed.is_empty() {
                 return;
             }
-            self.queue.wait(Some(LOOK));
+            self.queue.wait(Some(CHECK));
         }
     }
 
@@ -382,7 +382,7 @@ impl Engine {
             self.submit_changed(work);
             self.take_completions(work);
             let busy = self.queue.in_flight() > 0 || !work.changed.is_empty();
-            self.stream.wait_writable(if busy { left.min(LOOK) } else { left });
+            self.stream.wait_writable(if busy { left.min(CHECK) } else { left });
         }
     }
 

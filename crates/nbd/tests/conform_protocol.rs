@@ -192,7 +192,7 @@ fn replies_come_as_they_are_done() {
 #[test]
 fn errors_of_the_flash_are_reported() {
     let plan = |op, error| FaultPlan::rule(Some(op), When::Nth(1), Fault::Fails(error));
-    for (op, command, error, told) in [
+    for (op, command, error, reported) in [
         (Op::Read, READ, FlashError::Io(5), 5),
         (Op::Read, READ, FlashError::Corrupt, 5),
         (Op::Write, WRITE, FlashError::NoSpace, 28),
@@ -205,7 +205,7 @@ fn errors_of_the_flash_are_reported() {
             let (mut client, _) = Client::open(&served.path, structured);
             let payload = vec![1; if command == WRITE { 9000 } else { 0 }];
             let length = if command == FLUSH { 0 } else { 9000 };
-            assert_eq!(client.call(command, 0, 100, length, &payload).0, told, "{op:?}");
+            assert_eq!(client.call(command, 0, 100, length, &payload).0, reported, "{op:?}");
             assert_eq!(served.server.counters().errors, 1);
             // The next one is not in the plan: the command was given up as a whole, and left
             // nothing behind.

@@ -230,10 +230,10 @@ fn with_address<T: Returned>(
     let result = call((&raw mut own).cast(), &raw mut own_len);
     if !result.is_failure() {
         // The kernel tells the whole length, also where the address is cut.
-        let told = most.min(own_len as usize);
-        // SAFETY: the caller gives room for `told` bytes, and for a length.
+        let reported = most.min(own_len as usize);
+        // SAFETY: the caller gives room for `reported` bytes, and for a length.
         unsafe {
-            std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), to.cast::<u8>(), told);
+            std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), to.cast::<u8>(), reported);
             len.write(own_len);
         }
     }

@@ -55,7 +55,7 @@ pub(crate) struct WorkerBarrier {
 /// How long a worker that waits for the others sleeps before it checks what has ended for it.
 const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 /// How often a worker checks whether the others have come before it sleeps: some 20 microseconds.
-const LOOKS: u32 = 500;
+const CHECKS: u32 = 500;
 
 impl WorkerBarrier {
     fn new(workers: usize) -> WorkerBarrier {
@@ -82,7 +82,7 @@ impl WorkerBarrier {
             self.all_here.notify_all();
             return;
         }
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             if self.round.load(Ordering::Acquire) != round {
                 return;
             }

@@ -219,8 +219,8 @@ fn the_text_says_what_the_numbers_say() {
     let dram = &families["fulgurite_dram_bytes"];
     assert_eq!((dram.kind.as_str(), dram.value("", &[])), ("gauge", (3 << 20) as f64));
     known.insert("fulgurite_dram_bytes".to_owned());
-    let told: BTreeSet<String> = families.into_keys().collect();
-    assert_eq!(told, known, "something is reported that this test does not know");
+    let reported: BTreeSet<String> = families.into_keys().collect();
+    assert_eq!(reported, known, "something is reported that this test does not know");
 }
 
 #[test]

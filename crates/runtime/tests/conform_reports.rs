@@ -73,13 +73,13 @@ fn child() {
     match part.as_str() {
         "keeps its core" => {
             let options = JobOptions::new().name("one that never yields");
-            let told = runtime.submit_with(&options, |_| std::io::stdin().read(&mut [0]).unwrap());
-            assert_eq!(told.unwrap().wait(), Ok(1));
+            let reported = runtime.submit_with(&options, |_| std::io::stdin().read(&mut [0]).unwrap());
+            assert_eq!(reported.unwrap().wait(), Ok(1));
         }
         "keeps its core after another" => {
             let begun = Arc::new(AtomicBool::new(false));
             let has_begun = begun.clone();
-            let told = runtime
+            let reported = runtime
                 .submit_with(&JobOptions::new().name("the first"), move |m| {
                     while !has_begun.load(Ordering::Relaxed) {
                         m.yield_now().unwrap();
@@ -91,7 +91,7 @@ fn child() {
                 begun.store(true, Ordering::Relaxed);
                 m.sleep(Duration::from_millis(1))
             });
-            assert_eq!(told.wait(), Ok(1));
+            assert_eq!(reported.wait(), Ok(1));
             assert_eq!(second.unwrap().wait(), Ok(Ok(())));
         }
         "serves" => {

@@ -26,7 +26,7 @@ const SLACK_NS: u64 = 60_000;
 const ROUND: Duration = Duration::from_nanos(100);
 /// How long a wait for another thread under a simulated clock takes before it checks the time
 /// again.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK: Duration = Duration::from_millis(1);
 
 /// Tells the time in nanoseconds: the processor's, or a simulated one.
 #[derive(Clone, Debug)]
@@ -213,7 +213,7 @@ impl Clock {
     pub fn receive_until<T>(&self, from: &Receiver<T>, ns: u64) -> Result<T, RecvTimeoutError> {
         loop {
             let left = self.until(ns);
-            let turn = if self.simulated.is_some() { left.min(LOOK) } else { left };
+            let turn = if self.simulated.is_some() { left.min(CHECK) } else { left };
             match from.recv_timeout(turn) {
                 Err(RecvTimeoutError::Timeout) if self.now_ns() < ns => {}
                 received => return received,
@@ -313,11 +313,11 @@ mod tests {
         std::thread::scope(|scope| {
             let begun = Instant::now();
             scope.spawn(|| {
-                std::thread::sleep(5 * LOOK);
+                std::thread::sleep(5 * CHECK);
                 time.advance_to(deadline);
             });
             assert_eq!(clock.receive_until(&receive, deadline), Err(RecvTimeoutError::Timeout));
-            assert!(begun.elapsed() >= 5 * LOOK, "not before its time had come");
+            assert!(begun.elapsed() >= 5 * CHECK, "not before its time had come");
         });
         // The processor's clock waits for as long as it says.
         let clock = Clock::get();

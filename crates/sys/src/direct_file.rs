@@ -320,8 +320,8 @@ mod tests {
         assert!(!file.open_elsewhere());
         let second = DirectFile::open(&path).unwrap();
         assert!(!second.lock().unwrap());
-        let told = (file.open_elsewhere(), second.open_elsewhere());
-        assert!(told.0 == told.1, "both or, where there are no leases, none: {told:?}");
+        let reported = (file.open_elsewhere(), second.open_elsewhere());
+        assert!(reported.0 == reported.1, "both or, where there are no leases, none: {reported:?}");
         drop(second);
         assert!(!file.open_elsewhere());
         drop(file);

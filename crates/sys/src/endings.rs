@@ -21,7 +21,7 @@ const UNDER_WAY: u64 = 1 << 16;
 const NOT_DURABLE: u64 = 1;
 
 /// How often an exit checks whether it still has to wait.
-const LOOK: Duration = Duration::from_millis(1);
+const CHECK: Duration = Duration::from_millis(1);
 
 /// The word of this process. One of its parent counts nothing here.
 fn of_this_process(word: u64) -> u64 {
@@ -82,7 +82,7 @@ extern "C" fn wait_until_durable() {
     // A worker that exits would wait for itself.
     let waits = || of_this_process(ENDINGS.load(Ordering::Acquire)) as u16 > 0;
     while !crate::workers::is_here() && waits() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK);
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         let mut ending = Ending::begin();
         assert!(are_under_way());
         let waits = std::thread::spawn(|| wait_until_durable());
-        std::thread::sleep(20 * LOOK);
+        std::thread::sleep(20 * CHECK);
         assert!(!waits.is_finished());
         ending.made_durable();
         waits.join().unwrap();

@@ -461,8 +461,8 @@ impl Userfault {
             (_, Err(_)) if is_in_line => (by_call(abi::USER_MODE_ONLY).map_err(refused)?, Origin::UserMode),
             (_, Err(source)) => return Err(refused(source)),
         };
-        let told = if is_in_line { abi::FEATURE_SIGBUS } else { abi::FEATURE_THREAD_ID };
-        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | abi::FEATURE_WRITE_PROTECTION | told;
+        let reported = if is_in_line { abi::FEATURE_SIGBUS } else { abi::FEATURE_THREAD_ID };
+        let features = abi::FEATURE_MOVE | abi::FEATURE_POISON | abi::FEATURE_WRITE_PROTECTION | reported;
         let mut api = abi::Api { api: abi::API, features, ioctls: 0 };
         // SAFETY: the call reads and writes the structure that it is given.
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), abi::IOC_API, &raw mut api) };

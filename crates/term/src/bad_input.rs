@@ -45,16 +45,16 @@ pub fn base_error(error: fulgurite_backing::Error) -> Error {
 
 /// Tells an error from the outside to its cause, each sentence once.
 pub fn message_of(error: &anyhow::Error) -> String {
-    let mut told = String::new();
+    let mut reported = String::new();
     for text in error.chain().map(ToString::to_string).filter(|text| !text.is_empty()) {
-        if told.is_empty() {
-            told = text;
-        } else if !told.contains(&text) {
-            told.push_str(": ");
-            told.push_str(&text);
+        if reported.is_empty() {
+            reported = text;
+        } else if !reported.contains(&text) {
+            reported.push_str(": ");
+            reported.push_str(&text);
         }
     }
-    told
+    reported
 }
 
 /// Results whose errors are bad input.

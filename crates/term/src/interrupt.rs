@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::stderr::tell;
 
 /// How often the flag is checked while something else runs.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK: Duration = Duration::from_millis(50);
 
 /// The run was interrupted.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -56,13 +56,13 @@ impl Interrupt {
     /// # Errors
     /// [`Interrupted`], or that there is no thread.
     pub fn unless_asked<T: Send + 'static>(&self, code: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         // As much stack as the main thread has.
         let builder = thread::Builder::new().stack_size(8 << 20);
         let running = builder.spawn(move || tell.send(code())).context("a thread cannot be started")?;
         loop {
             self.check()?;
-            match told.recv_timeout(LOOK) {
+            match reported.recv_timeout(CHECK) {
                 Ok(result) => return Ok(result),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => match running.join() {

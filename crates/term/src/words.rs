@@ -62,16 +62,16 @@ const NUMBERS: [(&str, &str); 4] = [
 ];
 
 /// A refusal of the parser, in words that say what to do.
-fn in_words(told: String) -> String {
-    NUMBERS.iter().fold(told, |told, (theirs, ours)| told.replace(theirs, ours))
+fn in_words(reported: String) -> String {
+    NUMBERS.iter().fold(reported, |reported, (theirs, ours)| reported.replace(theirs, ours))
 }
 
 /// Tells why the words were refused, or the help that they ask for, and ends the program.
 pub fn refuse(error: &clap::Error) -> ! {
-    let told = error.render();
-    if error.use_stderr() && in_words(told.to_string()) != told.to_string() {
+    let reported = error.render();
+    if error.use_stderr() && in_words(reported.to_string()) != reported.to_string() {
         let terminal = std::io::stderr().is_terminal();
-        tell(in_words(if terminal { told.ansi().to_string() } else { told.to_string() }).trim_end());
+        tell(in_words(if terminal { reported.ansi().to_string() } else { reported.to_string() }).trim_end());
         std::process::exit(error.exit_code());
     }
     error.exit()

@@ -52,7 +52,7 @@ pub struct Worker {
     pub sleepers: Vec<(u64, u32)>,
     pub at_frame: Option<AtFrame>,
     pub point: Point,
-    told: Vec<(Waiter, Outcome)>,
+    reported: Vec<(Waiter, Outcome)>,
 }
 
 pub struct Machine {
@@ -165,7 +165,7 @@ impl Machine {
                     sleepers: Vec::new(),
                     at_frame: None,
                     point: Point::Idle,
-                    told: Vec::new(),
+                    reported: Vec::new(),
                 }
             })
             .collect();
@@ -324,9 +324,9 @@ impl Machine {
     pub fn tell(&mut self, world: &World, worker: usize) {
         let here = &mut self.workers[worker];
         here.cache.take_cut_written();
-        let mut told = std::mem::take(&mut here.told);
-        here.cache.take_notices(&mut told);
-        for (Waiter(name), outcome) in told.drain(..) {
+        let mut reported = std::mem::take(&mut here.reported);
+        here.cache.take_notices(&mut reported);
+        for (Waiter(name), outcome) in reported.drain(..) {
             let wake = match outcome {
                 Outcome::Again => Wake::Retry,
                 Outcome::Turn => Wake::Turn,
@@ -342,7 +342,7 @@ impl Machine {
                 self.workers[of].mail.push_back(Mail::Wake { fiber, wake });
             }
         }
-        self.workers[worker].told = told;
+        self.workers[worker].reported = reported;
     }
     pub fn wake(&mut self, world: &World, worker: usize, fiber: u32, wake: Wake) {
         let here = &mut self.workers[worker];

@@ -32,7 +32,7 @@ use fulgurite_term::report;
 use fulgurite_term::stderr::tell;
 
 /// How often the end is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
@@ -90,7 +90,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     keep()?;
     let (mut kept, mut keeper) = (Instant::now(), wear::Keeper::default());
     while !interrupt.asked() && !device.has_ended() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK);
         if kept.elapsed() >= wear::EVERY {
             if let Some(words) = keeper.tried(keep()) {
                 tell(words);
@@ -114,14 +114,14 @@ fn ended_early(device: &Device, kept: Result<()>) -> Error {
     device.stop();
     let has_store = device.backend().features().has(Features::TOKENS);
     let flushed = if has_store { Ok(()) } else { flush(&**device.flash()) };
-    let mut told = "the firmware has ended by itself; start the device again, with the same options: its hosts repeat what was not flushed"
+    let mut reported = "the firmware has ended by itself; start the device again, with the same options: its hosts repeat what was not flushed"
         .to_owned();
     for (what, result) in [("what was written could not be flushed", flushed), ("the NAND's state is older", kept)] {
         if let Err(error) = result {
-            told.push_str(&format!("; {what}: {error:#}"));
+            reported.push_str(&format!("; {what}: {error:#}"));
         }
     }
-    Error::msg(told)
+    Error::msg(reported)
 }
 
 /// The files that are named in addition to the data and the wear.
@@ -202,7 +202,7 @@ fn flush(medium: &dyn Flash) -> Result<()> {
     while completions.is_empty() {
         queue.flush()?;
         queue.poll(&mut completions);
-        queue.wait(Some(LOOK));
+        queue.wait(Some(CHECK));
     }
     Ok(completions[0].result?)
 }
@@ -220,14 +220,14 @@ mod tests {
         device.stop();
         assert!(device.has_ended());
         let flushes = || device.flash().counters().flushes;
-        let (before, told) = (flushes(), ended_early(&device, Ok(())).to_string());
+        let (before, reported) = (flushes(), ended_early(&device, Ok(())).to_string());
         assert_eq!(flushes(), before + 1);
         assert!(
-            told.contains("start the device again") && told.contains("hosts repeat what was not flushed"),
-            "{told}"
+            reported.contains("start the device again") && reported.contains("hosts repeat what was not flushed"),
+            "{reported}"
         );
-        assert!(!told.contains("could not"), "{told}");
-        let told = ended_early(&device, Err(Error::msg("no space left"))).to_string();
-        assert!(told.contains("the NAND's state is older: no space left"), "{told}");
+        assert!(!reported.contains("could not"), "{reported}");
+        let reported = ended_early(&device, Err(Error::msg("no space left"))).to_string();
+        assert!(reported.contains("the NAND's state is older: no space left"), "{reported}");
     }
 }

@@ -52,7 +52,7 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// How much of a file is searched for the marks of a Go program, which stand in its first sections.
-const LOOKED_AT: u64 = 64 << 20;
+const SEARCHED_MAX: u64 = 64 << 20;
 /// How much of it is read at a time, a multiple of 16.
 const PART: usize = 64 << 10;
 /// Bytes of entries for the dynamic linker that are read.
@@ -190,7 +190,7 @@ fn has_sanitizer(read: ReadAt<'_>, names: u64, len: u64) -> std::io::Result<bool
     // A name may cross from one part to the next.
     const OVERLAP: usize = 16;
     let mut part = vec![0; PART + OVERLAP];
-    for at in (0..len.min(LOOKED_AT)).step_by(PART) {
+    for at in (0..len.min(SEARCHED_MAX)).step_by(PART) {
         let length = read(names.saturating_add(at), &mut part)?;
         let looked = &part[..length];
         if SANITIZERS.iter().any(|name| looked.windows(name.len()).any(|window| window == *name)) {
@@ -203,7 +203,7 @@ fn has_sanitizer(read: ReadAt<'_>, names: u64, len: u64) -> std::io::Result<bool
 fn is_go(read: ReadAt<'_>) -> std::io::Result<bool> {
     let is_mark = |head: &[u8]| head.starts_with(GO) && matches!(head[14..], [0 | 4 | 8, 0..=3]);
     let mut part = vec![0; PART];
-    for at in (0..LOOKED_AT).step_by(PART) {
+    for at in (0..SEARCHED_MAX).step_by(PART) {
         let length = read(at, &mut part)?;
         if part[..length].chunks_exact(16).any(is_mark) {
             return Ok(true);

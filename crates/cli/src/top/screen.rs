@@ -49,7 +49,7 @@ const HISTORY: u16 = 6;
 /// The share of the cap from which on memory is shown in red.
 const CLOSE: f64 = 0.98;
 /// How often a signal is looked for.
-const LOOK: Duration = Duration::from_millis(250);
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
 /// What the screen shows, and how.
 #[derive(Default)]
@@ -89,7 +89,7 @@ where
             next = Instant::now() + every;
         }
         terminal.draw(|frame| screen.draw(frame))?;
-        if event::poll(next.saturating_duration_since(Instant::now()).min(LOOK))?
+        if event::poll(next.saturating_duration_since(Instant::now()).min(SAMPLE_EVERY))?
             && let Event::Key(key) = event::read()?
             && screen.press(key) == Then::Ends
         {
@@ -166,8 +166,8 @@ impl Screen {
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
         if area.width < LEAST.0 || area.height < LEAST.1 {
-            let told = format!("The terminal is too small: {} x {} at least. q ends.", LEAST.0, LEAST.1);
-            frame.render_widget(Paragraph::new(told).wrap(Wrap { trim: true }), area);
+            let reported = format!("The terminal is too small: {} x {} at least. q ends.", LEAST.0, LEAST.1);
+            frame.render_widget(Paragraph::new(reported).wrap(Wrap { trim: true }), area);
             return;
         }
         let history = if area.height >= WITH_HISTORY { HISTORY } else { 0 };

@@ -70,10 +70,10 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// Whether the machine cannot, which is said.
 pub fn cannot(output: &Output) -> bool {
-    let told = text(&output.stderr);
-    let refused = told.contains("userfaultfd");
+    let logged = text(&output.stderr);
+    let refused = logged.contains("userfaultfd");
     if refused && !output.status.success() {
-        println!("SKIPPED: {told}");
+        println!("SKIPPED: {logged}");
     }
     refused && !output.status.success()
 }
@@ -130,8 +130,8 @@ pub fn resident_peak(pid: u32) -> u64 {
 }
 
 /// Bytes of the peak that the summary tells.
-pub fn peak_of_summary(told: &str) -> u64 {
-    let rest = told.split("peak memory ").nth(1).unwrap_or_else(|| panic!("no summary: {told}"));
+pub fn peak_of_summary(logged: &str) -> u64 {
+    let rest = logged.split("peak memory ").nth(1).unwrap_or_else(|| panic!("no summary: {logged}"));
     let number = rest.split(',').next().expect("there is one");
     fulgurite_format::parse_bytes(&number.replace(' ', "")).unwrap_or_else(|e| panic!("{number}: {e}"))
 }

@@ -9,7 +9,7 @@ pub struct Served {
     /// Its process.
     pub child: Child,
     /// What it says from now on.
-    pub told: BufReader<std::process::ChildStdout>,
+    pub logged: BufReader<std::process::ChildStdout>,
 }
 
 impl Served {
@@ -22,11 +22,11 @@ impl Served {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let mut told = BufReader::new(child.stdout.take().unwrap());
+        let mut logged = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        told.read_line(&mut line).unwrap();
+        logged.read_line(&mut line).unwrap();
         assert!(line.starts_with("dev.sock: "), "{line}");
-        Served { child, told }
+        Served { child, logged }
     }
     /// Sends it a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {

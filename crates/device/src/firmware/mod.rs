@@ -231,7 +231,7 @@ pub struct Firmware {
 
 /// One turn in this many checks whether the store must be flushed. Writes that wait for a flush
 /// wait for milliseconds in any case.
-const LOOK: u32 = 256;
+const CHECK: u32 = 256;
 
 impl Firmware {
     /// Without queue pairs. `wake` is notified when a memory operation has ended.
@@ -299,7 +299,7 @@ impl Firmware {
             }
         }
         self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(LOOK) {
+        if self.turns.is_multiple_of(CHECK) {
             self.flush_for_space();
         }
         done

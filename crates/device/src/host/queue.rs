@@ -24,7 +24,7 @@ use crate::entry::{Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, St
 use crate::firmware::checksum_of;
 
 /// One in how many empty polls asks whether the device has ended, and looks for overdue requests.
-const LOOK: u32 = 128;
+const CHECK: u32 = 128;
 /// How often the device's presence is checked, where that is a system call.
 const CHECK_NS: u64 = 1_000_000;
 /// How long after a failed try to attach again the next one comes, at least.
@@ -689,7 +689,7 @@ impl Queue for DeviceQueue {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let (before, looks) = (completions.len(), self.polls.is_multiple_of(LOOK));
+        let (before, looks) = (completions.len(), self.polls.is_multiple_of(CHECK));
         // A broken pair reports nothing any more, whatever is still in its ring.
         let news = self.pair.completions.ready() || !self.ended.is_empty();
         if self.broken.is_some() || !news {

@@ -32,7 +32,7 @@ const ANSWER_AT_IT: Duration = Duration::from_secs(300);
 /// The time allowed where a caller only asks for the device's state.
 const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK: Duration = Duration::from_millis(10);
 /// Messages that are taken from a device at a time.
 const DRAIN_MAX: usize = 64;
 /// How long a program that has the device for itself may take to be gone after its end.
@@ -88,7 +88,7 @@ impl SocketLink {
         let end_ns = link.clock.after(ANSWER);
         let info = loop {
             match link.info(ANSWER) {
-                Err(SocketError::Starting { .. }) if link.clock.now_ns() < end_ns => link.clock.sleep(LOOK),
+                Err(SocketError::Starting { .. }) if link.clock.now_ns() < end_ns => link.clock.sleep(CHECK),
                 info => break info?,
             }
         };
@@ -347,9 +347,9 @@ impl Link for SocketLink {
         let (gone_ns, started_ns) = (self.clock.after(LEAVING), self.clock.after(ANSWER));
         let opened = loop {
             match self.open_pair(want) {
-                Err(SocketError::Occupied { .. }) if self.clock.now_ns() < gone_ns => self.clock.sleep(LOOK),
+                Err(SocketError::Occupied { .. }) if self.clock.now_ns() < gone_ns => self.clock.sleep(CHECK),
                 // Its store goes back to the last session's state.
-                Err(SocketError::Starting { .. }) if self.clock.now_ns() < started_ns => self.clock.sleep(LOOK),
+                Err(SocketError::Starting { .. }) if self.clock.now_ns() < started_ns => self.clock.sleep(CHECK),
                 opened => break opened,
             }
         };
@@ -474,11 +474,11 @@ mod tests {
             });
             let (link, mut message) = (SocketLink::of(Path::new("/device")), Message::default());
             message.words[0] = question;
-            let told = link.ask(own.as_fd(), &message, None, PATIENCE).map(|(answer, _)| answer.words[8]);
+            let reported = link.ask(own.as_fd(), &message, None, PATIENCE).map(|(answer, _)| answer.words[8]);
             match (says, question) {
-                (true, OPEN) => assert_eq!(told.unwrap(), 77),
-                (true, _) => assert!(matches!(told, Err(SocketError::Refused { .. })), "{told:?}"),
-                _ => assert!(matches!(told, Err(SocketError::TimedOut { after: PATIENCE, .. })), "{told:?}"),
+                (true, OPEN) => assert_eq!(reported.unwrap(), 77),
+                (true, _) => assert!(matches!(reported, Err(SocketError::Refused { .. })), "{reported:?}"),
+                _ => assert!(matches!(reported, Err(SocketError::TimedOut { after: PATIENCE, .. })), "{reported:?}"),
             }
             device.join().unwrap();
         }

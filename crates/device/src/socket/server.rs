@@ -422,12 +422,12 @@ mod tests {
         answer.words[0] = OPEN;
         sockopt::set_socket_timeout(&other, sockopt::Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
         // It takes until the program was notified.
-        let told = while_reporting(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
-        assert_eq!(Message::of(&told).unwrap().words[..2], [OPEN, AT_IT]);
+        let reported = while_reporting(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
+        assert_eq!(Message::of(&reported).unwrap().words[..2], [OPEN, AT_IT]);
         // What comes behind, if the machine was slow, is the same again, and then nothing.
         drop(own);
         while let Some((again, _)) = receive(other.as_fd()).unwrap() {
-            assert_eq!(again, told);
+            assert_eq!(again, reported);
         }
         // A panicking thread is not waited for.
         let (own, _other) =

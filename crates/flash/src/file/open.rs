@@ -22,7 +22,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// busy cores that took more than half a second.
 const ENDING_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the processes are checked meanwhile.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK: Duration = Duration::from_millis(100);
 /// How often progress is reported.
 const PROGRESS_BYTES: u64 = 8 << 20;
 
@@ -79,7 +79,7 @@ pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
             if holders::is_held(path) && !endings::are_under_way() {
                 return Err(used_by(path));
             }
-            look_after = waited + LOOK;
+            look_after = waited + CHECK;
         }
         clock.sleep(Duration::from_millis(10));
     }
@@ -165,7 +165,7 @@ pub(super) fn create(
     // Without its name it is gone however the process ends: writing it all takes seconds.
     let unfinished = unfinished.filter(|_| keeps_name);
     let zeros = Arena::anonymous(CHUNK_BYTES, Backed::HugePages)?;
-    let (mut done, mut told) = (0, 0);
+    let (mut done, mut reported) = (0, 0);
     while done < bytes {
         let len = (bytes - done).min(CHUNK_BYTES as u64) as usize;
         match file.write_at(done, &zeros, 0, len) {
@@ -178,8 +178,8 @@ pub(super) fn create(
             }
             Err(e) => return Err(path_error("write", path, e)),
         }
-        if done - told >= PROGRESS_BYTES || done == bytes {
-            told = done;
+        if done - reported >= PROGRESS_BYTES || done == bytes {
+            reported = done;
             if progress(done, bytes).is_break() {
                 return Err(OpenError::Stopped { path: path.into() });
             }

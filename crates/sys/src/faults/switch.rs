@@ -213,7 +213,7 @@ mod tests {
     }
     /// A fiber that runs nothing else.
     struct Alone {
-        told: Arc<Ends>,
+        reported: Arc<Ends>,
         has_room: AtomicBool,
     }
     impl Fiber for Alone {
@@ -224,13 +224,13 @@ mod tests {
             handler();
         }
         fn begin(&self) -> Arc<dyn Waiter> {
-            self.told.clone()
+            self.reported.clone()
         }
         fn wait(&self) -> FaultOutcome {
             assert!(SCOPE.get().is_none() && !may_switch(), "others run");
             assert_eq!(set_mask(bit(libc::SIGUSR2)), bit(libc::SIGUSR1), "as the access had them");
             grow();
-            self.told.0.lock().unwrap().pop().expect("it has ended before")
+            self.reported.0.lock().unwrap().pop().expect("it has ended before")
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
             // SAFETY: the page is the test's.
             unsafe { base.cast::<u8>().write_volatile(7) };
         };
-        let fiber = Alone { told: Arc::default(), has_room: AtomicBool::new(true) };
+        let fiber = Alone { reported: Arc::default(), has_room: AtomicBool::new(true) };
         // SAFETY: the calls hold nothing.
         unsafe {
             in_scope(&fiber, touch);
@@ -271,7 +271,7 @@ mod tests {
         }
         touch();
         assert_eq!(set_mask(before), bit(libc::SIGUSR1), "as the access had them");
-        assert!(fiber.told.0.lock().unwrap().is_empty());
+        assert!(fiber.reported.0.lock().unwrap().is_empty());
     }
 
     fn tempfile_of_no_bytes() -> std::fs::File {
