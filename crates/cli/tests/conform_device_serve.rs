@@ -65,7 +65,7 @@ fn what_was_flushed_survives_a_device_over_nand() {
     flushed_survives(Some("slc"), &[]);
 }
 
-/// Writes that complete in DRAM are in the file after a flush all the same.
+/// Writes that complete in DRAM are in the file after a flush nevertheless.
 #[test]
 fn what_was_flushed_survives_a_device_with_a_write_buffer() {
     flushed_survives(None, &["--write-cache", "64K"]);

@@ -357,7 +357,7 @@ fn damage_is_named() {
     flip(&pool, journal + 80);
     ends(path, 1, &["check", "a.pool"], &["journal", &format!("flash page {}", FIRST_EXTENT * EXTENT_PAGES)]);
     flip(&pool, journal + 80);
-    // All anchors: it cannot be opened, and is a pool all the same.
+    // All anchors: it cannot be opened, and is a pool nevertheless.
     let anchors = metadata(&pool, Kind::Anchor);
     anchors.iter().for_each(|at| flip(&pool, at + 70));
     ends(path, 1, &["check", "a.pool"], &["no anchor"]);

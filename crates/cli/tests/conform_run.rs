@@ -550,7 +550,7 @@ fn redis_holds_its_values_as_objects() {
     let group = Group::new("redis-objects", REDIS_CAP);
     let words = ["--objects"];
     let Some((_, redis, mut connection)) = loaded(&data, group.as_ref(), directory.path(), &words) else { return };
-    // It has an allocator of its own, and its values are objects all the same. A child would not
+    // It has an allocator of its own, and its values are objects nevertheless. A child would not
     // have them.
     assert!(text(&connection.ask(&[b"BGSAVE"])).starts_with("-ERR"));
     let logged = redis.end(&mut connection);

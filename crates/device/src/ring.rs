@@ -128,7 +128,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// Takes the next entry, if it was written; of its last word, bits 32 to 62.
     ///
     /// # Errors
-    /// [`Damaged`] when its words are not those that were written. It is taken all the same.
+    /// [`Damaged`] when its words are not those that were written. It is taken nevertheless.
     #[inline]
     pub fn pop(&mut self) -> Option<Result<[u64; WORDS], Damaged>> {
         let ring = &mut self.0;

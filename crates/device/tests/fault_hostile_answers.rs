@@ -174,7 +174,7 @@ fn a_device_that_says_only_nonsense_is_given_up() {
     assert_eq!(commands.wait(), Err(FlashError::Closed));
 }
 
-/// As long as others end, each poll finds something: the one that hangs is a time-out all the same.
+/// As long as others end, each poll finds something: the one that hangs is a time-out nevertheless.
 #[test]
 fn one_that_hangs_is_a_time_out_however_much_the_others_bring() {
     let device = played();

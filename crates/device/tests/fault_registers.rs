@@ -276,7 +276,7 @@ fn queues_that_are_scribbled_over_are_typed_errors_until_another_device_comes_at
 }
 
 /// The heartbeat tells how long to wait for a memory operation: a scribble delays it, or ends it by
-/// a typed error. A device whose status says anything is asked all the same.
+/// a typed error. A device whose status says anything is asked nevertheless.
 #[test]
 fn a_heartbeat_and_a_status_that_are_scribbled_over_end_memory_operations_by_a_typed_error() {
     let seed = seed();

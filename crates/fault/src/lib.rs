@@ -16,7 +16,7 @@
 //! * What holds the pager touches no address of the region, has all signals blocked, and waits for
 //!   no lock that is held while the region is touched.
 //!
-//! It has one handler thread. Where there is no userfaultfd (`way`), faults are signals, and
+//! It has one handler thread. Where there is no userfaultfd (`backend`), faults are signals, and
 //! threads resolve their own (`entry`). A child after `fork` gets a page buffer of its own, which
 //! begins with all that its parent's holds (`fork`). The allocators and the functions that programs
 //! call are in other crates.

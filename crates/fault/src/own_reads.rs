@@ -101,7 +101,7 @@ impl OwnReads {
     /// When the queue has another request.
     pub fn read(&self, mut own: Own, request: Request) {
         own.queue.submit(request).expect("the queue has no other request");
-        // Where the medium refuses the batch, its requests end all the same.
+        // Where the medium refuses the batch, its requests end nevertheless.
         let _ = own.queue.flush();
         while own.queue.poll(&mut own.ended) == 0 {
             own.queue.wait(Some(CHECK));

@@ -381,7 +381,7 @@ impl<L: Layer> LayeredQueue<L> {
                 self.pass_on(slot, Op::Read, flash_page);
             }
             Location::Unmapped => {
-                // What was never written is zeros, and never what lay in the frame before.
+                // What was never written is zeros, and never what was in the frame before.
                 self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
                 self.ended.push((slot, Ok(())));
             }

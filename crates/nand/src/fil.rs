@@ -14,7 +14,7 @@
 //! * Until then it is *held* in the buffer. After [`FilConfig::hold_ns`], or at a flush, what is
 //!   held is programmed in the *log*, some blocks of each plane that take pages of NAND with
 //!   anything in them: so it is durable, and its request ends. It stays held: when what was missing
-//!   comes, its home is programmed all the same, and what is in the log is dead.
+//!   comes, its home is programmed nevertheless, and what is in the log is dead.
 //! * When more is held than the buffer takes, what is held longest is programmed at home, and homes
 //!   before it that are incomplete are programmed with what there is: *padded*. A flash page that
 //!   comes later than that is *late*: it stays in the log.

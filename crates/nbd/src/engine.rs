@@ -11,7 +11,7 @@
 //! its last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when
 //! all the writes that it speaks of had completed. Nothing is kept in between: what a reply has
 //! acknowledged is what every other client reads, so that several connections of one client see one
-//! device. While a client takes no replies, what it has on the flash ends all the same, so that no
+//! device. While a client takes no replies, what it has on the flash ends nevertheless, so that no
 //! task waits for places that it holds. It begins nothing new.
 
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@
 //!    commands │                 ▲ replies, in any order
 //!      ┌──────▼──────┐   ┌──────┴──────┐
 //!      │ reader      │──►│ engine      │   two threads for each client; between them the commands
-//!      │ checks all  │   │ owns a queue│   that were read, and the frames that payloads lie in
+//!      │ checks all  │   │ owns a queue│   that were read, and the frames that payloads are in
 //!      └─────────────┘   └──────┬──────┘
 //!                               ▼ subpages, up to `depth` in flight
 //!                             Flash
@@ -22,7 +22,7 @@
 //! subpages are read, changed and written back, and lose nothing that others write next to them.
 //!
 //! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none
-//! (the flag is not offered then, and a client that asks all the same gets ENOTSUP), block status,
+//! (the flag is not offered then, and a client that asks nevertheless gets ENOTSUP), block status,
 //! resizing, time-outs of the medium (a hanging medium hangs its clients, which have time-outs of
 //! their own).
 #![forbid(unsafe_code)]

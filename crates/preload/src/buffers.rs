@@ -212,7 +212,7 @@ next!(next_accept, c"accept", (fd: c_int, from: *mut sockaddr, len: *mut socklen
 next!(next_accept4, c"accept4", (fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int);
 
 /// Calls with a place for an address that is in DRAM: a call that cannot tell the address has taken
-/// the message or the connection all the same, and loses it.
+/// the message or the connection nevertheless, and loses it.
 fn with_address<T: Returned>(
     to: *mut sockaddr,
     len: *mut socklen_t,

@@ -20,7 +20,7 @@ pub type Span = (usize, usize);
 
 /// Most spans that are held at a time.
 pub const SPANS: usize = 40;
-/// How often a call is made again whose pages were taken away all the same: by a fork.
+/// How often a call is made again whose pages were taken away nevertheless: by a fork.
 const TRIES: usize = 4;
 
 /// The run, if its pages have to be there for the kernel.

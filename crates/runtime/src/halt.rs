@@ -5,7 +5,7 @@
 //!  gate closed       halt              gate open                                 token named
 //!      |               |                   |                                          |
 //!      v open sections v  dirty frames are v  sealed frames are written from where    v
-//!  ----+---- end ------+---- sealed -------+- they lie, or from a copy if written to -+-> durable
+//!  ----+---- end ------+---- sealed -------+- they are, or from a copy if written to -+-> durable
 //!      |<--------- gate wait ------------->|<----- new writes stay in DRAM ---------->|
 //! ```
 //!

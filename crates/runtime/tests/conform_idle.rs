@@ -1,5 +1,5 @@
 //! Goal: a worker that has nothing to do costs next to nothing, and what is dirty is written ahead
-//! all the same. Method: checks of frames are counted. Many sleeps with nothing to write must not
+//! nevertheless. Method: checks of frames are counted. Many sleeps with nothing to write must not
 //! check all cold frames each time: a round is begun at most once in a while, whatever the number
 //! of sleeps. Then there are a few writes, and nothing asks for a write-back: they reach flash.
 

@@ -135,7 +135,7 @@ fn report(part: &str, words: &[&str]) -> String {
     let mut child = fulgurite_testkit::again(module_path!(), "child")
         .env(PART, part)
         .env("RUST_BACKTRACE", "0")
-        // Of what lay on a stack that overflowed nothing is dropped: under AddressSanitizer, no
+        // Of what was on a stack that overflowed nothing is dropped: under AddressSanitizer, no
         // leak of the child's is news.
         .env("ASAN_OPTIONS", "handle_segv=0:detect_leaks=0")
         .stdin(Stdio::piped())

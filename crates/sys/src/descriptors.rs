@@ -1,5 +1,5 @@
 //! File descriptors of the library are 3 and up. A program that was started without standard
-//! output or error writes its log to 1 or 2 all the same, and what the library had opened there, a
+//! output or error writes its log to 1 or 2 nevertheless, and what the library had opened there, a
 //! pool say, would be overwritten.
 //!
 //! Everything that opens a descriptor goes through here: what is opened for writing, or stays

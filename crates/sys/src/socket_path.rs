@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Any process may keep a directory locked: a free place is had all the same, and else there is
+    /// Any process may keep a directory locked: a free place is had nevertheless, and else there is
     /// an error.
     #[test]
     fn a_locked_directory_is_no_wait_without_end() {

@@ -186,7 +186,7 @@ impl Inner {
     fn die(&mut self) {
         self.dead = true;
         for ((due, _), flying) in std::mem::take(&mut self.flying) {
-            // What is under way may arrive all the same.
+            // What is under way may arrive nevertheless.
             if flying.request.op == Op::Write && self.random.one_in(2) {
                 let page = flying.page();
                 self.land(flying.request.subpage.0, page);

@@ -296,7 +296,7 @@ impl Machine {
             let said = matches!(may, Err(VersionError::NoToken { .. } | VersionError::Flash(_)));
             assert!(said, "{may:?}, with {kept:?}");
         }
-        // It is tried all the same where it will be refused: nothing may come of that.
+        // It is tried nevertheless where it will be refused: nothing may come of that.
         if kept.contains(&token)
             && world.random.one_in(2)
             && let Some(old) = self.operator.old.take()

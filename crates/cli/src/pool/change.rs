@@ -104,7 +104,7 @@ pub fn compact(args: &CompactArgs) -> Result<()> {
     let mut extents = pool.uses().data.len();
     while extents > 0 && pool.reclaim_one().map_err(error)? {
         extents -= 1;
-        // What was done so far is whole; the checkpoint below is written all the same.
+        // What was done so far is whole; the checkpoint below is written nevertheless.
         if interrupt.asked() {
             break;
         }

@@ -66,7 +66,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     match open::files(&args.pool)?.superblock() {
         Ok(_) => {}
-        // A pool all the same, of which much is lost.
+        // A pool nevertheless, of which much is lost.
         Err(e @ AdminError::Pool { source: PoolError::Recover(RecoverError::Truncated { .. }), .. }) => {
             bail!("damaged: {}", admin_error(e))
         }

@@ -44,7 +44,7 @@ pub struct FirmwareConfig {
     /// chunk.
     pub command_sectors: u32,
     /// Reads and writes complete once they are checked, and no data move: only the protocol is left
-    /// (6.2 of the paper). For measurements: a read returns what lay in the buffer.
+    /// (6.2 of the paper). For measurements: a read returns what was in the buffer.
     pub bypass: bool,
     /// Requests of one queue pair that the medium has at a time, one for each sector of a command.
     pub requests_max: usize,

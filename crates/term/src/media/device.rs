@@ -127,7 +127,7 @@ pub struct Kept<'p> {
     pub data: Option<&'p Path>,
     /// The wear; none: next to the data.
     pub wear: Option<&'p Path>,
-    /// Also where they hold something else. A store that is there is used as it is all the same.
+    /// Also where they hold something else. A store that is there is used as it is nevertheless.
     pub force: bool,
 }
 
