@@ -1,10 +1,11 @@
 //! Goal: what programs do that is easy to get wrong for those that stand in for the C library ends
 //! as without them, or is refused in a sentence. Memory of flash is never a wrong byte. Method: a C
 //! program does one such thing at a time, with memory that has left DRAM, in compatible and in
-//! in-line mode: huge pages, libraries that are closed, processes by other calls than `fork`, an
-//! `exec`, a stack that ends, flash that is full, a kernel that maps no more, blocks that are none,
-//! ranges with holes, robust mutexes, pages that the kernel keeps (`vmsplice`) or a device reaches
-//! (`O_DIRECT`, AIO, io_uring), and flash that is cut off or overwritten while the program runs.
+//! in-line mode. Such things are huge pages, libraries that are closed, processes by other calls
+//! than `fork`, an `exec`, a stack that ends, flash that is full, a kernel that maps no more, and
+//! blocks that are none. Others are ranges with holes, robust mutexes, pages that the kernel keeps
+//! (`vmsplice`) or a device reaches (`O_DIRECT`, AIO, io_uring), and flash that is cut off or
+//! overwritten while the program runs.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Goal: what surrounds a program under `fulgurite run` ends it, limits it or reads it as without
-//! `fulgurite`, or is refused in a sentence: its threads end in any order, it confines itself
+//! `fulgurite`, or is refused in a sentence. Its threads end in any order, it confines itself
 //! (`seccomp`), it has limits before its start or sets them later, its standard streams are closed,
 //! it watches or moves its own memory, it has a sanitizer, and it dumps core. Nothing hangs.
 //! Method: a C program whose memory has left DRAM does one such thing at a time, with each of the

@@ -1,10 +1,10 @@
-//! Goal: `pool check` calls what a power failure left whole: it exits with 0 for each image of one,
-//! also where pages were torn, in this life of the pool or an earlier one, and also in the middle
-//! of a change of its size.
+//! Goal: `pool check` calls what a power failure left whole. It exits with 0 for each image of a
+//! power failure, also where pages were torn, in this life of the pool or an earlier one, and also
+//! in the middle of a change of its size.
 //! Method: random runs of the store over flash that forgets what was not flushed, or keeps whole
 //! sectors of it. After each power failure the flash is written to a file as it is, and checked by
-//! the program; then the run goes on from it. Besides, moments in the middle of runs with torn
-//! pages. Seeds are printed.
+//! the program; then the run goes on from it. Moments in the middle of runs with torn pages are
+//! checked as well. Seeds are printed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -2,17 +2,17 @@
 //! many bits are read wrong.
 //!
 //! A block's limit is drawn when the device is made, from a logarithmic normal distribution about
-//! the profile's `failure` (NVMM: "Pages within a flash device obey a distribution curve with
-//! respect to their write lifetimes", here by block, which is what is erased and retired). At its
-//! limit a block fails: half of them when they are erased, the others at a program. A failed block
-//! fails for ever.
+//! the profile's `failure`. (NVMM: "Pages within a flash device obey a distribution curve with
+//! respect to their write lifetimes". Here it is by block, because blocks are erased and retired.)
+//! At its limit a block fails: half of them when they are erased, the others at a program. A failed
+//! block fails for ever.
 //!
 //! The share of wrong bits grows with each erase, evenly in its logarithm: from the fresh block's
 //! to that at the rated endurance, and on beyond it, until pages have more of them than are
 //! corrected. That is how parts wear out: the endurance that is rated is what leaves hardly any
-//! page uncorrectable (JEDEC JESD218: less than one of 10^15 bits), and blocks go on to be
-//! programmed and erased well beyond it, with ever more errors (Grupp et al., "Characterizing Flash
-//! Memory", MICRO 2009, Boboila and Desnoyers, "Write Endurance in Flash Drives", FAST 2010).
+//! page uncorrectable (JEDEC JESD218: less than one of 10^15 bits). Blocks can still be programmed
+//! and erased well beyond it, with ever more errors (Grupp et al., "Characterizing Flash Memory",
+//! MICRO 2009, Boboila and Desnoyers, "Write Endurance in Flash Drives", FAST 2010).
 //!
 //! Which bits of a codeword are wrong is a property of the page until its block is erased: how many
 //! is drawn from the seed, the page and the erases, so that nothing is kept for it. Only a

@@ -3,7 +3,7 @@
 //!
 //! Most things take the same time whenever they happen: a read from the array, a program, the
 //! transfer of a page. So what is made for a kind of event mostly comes after all of that kind that
-//! was made before, and a first-come queue for each kind is in order by itself: to add is to
+//! was made before, and a first-come queue for each kind is in order by itself. To add is to
 //! append, and the next event is the earliest of a few heads, which is known until it is taken.
 //! What does not come after the last of its kind goes to a heap.
 //!

@@ -24,9 +24,9 @@
 //! that is due is moved. A block that fails at a program or an erase is replaced by a spare one
 //! when its extent begins anew. Until then writes to it fail, and the store writes elsewhere.
 //!
-//! Invariants: each request ends exactly once; pages of a block are programmed in order, never
-//! twice between erases (the model under it checks that at each one); a flush ends after all
-//! programs of what was written before it; nothing is allocated for a request once the tables have
+//! Invariants: each request ends exactly once. Pages of a block are programmed in order, never
+//! twice between erases (the model under it checks that at each one). A flush ends after all
+//! programs of what was written before it. Nothing is allocated for a request once the tables have
 //! grown to what is held at a time.
 //!
 //! Not here: the data. The driver moves the data, when a write is submitted at the latest, and has

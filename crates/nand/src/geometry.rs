@@ -193,10 +193,10 @@ impl Geometry {
         }
     }
     /// A device of the same pages, with `planes` planes and at least `bytes` of capacity (by less
-    /// than a block in each plane more): first with fewer channels, packages, dies and planes per
-    /// die, or more dies, then with as many blocks as that takes. Where a plane would have fewer
-    /// than `blocks_least` blocks, blocks become shorter, so that what is reclaimed at a time stays
-    /// a small part of the whole.
+    /// than a block in each plane more). It is made first with fewer channels, packages, dies and
+    /// planes per die, or more dies, then with as many blocks as that takes. Where a plane would
+    /// have fewer than `blocks_least` blocks, blocks become shorter, so that what is reclaimed at a
+    /// time stays a small part of the whole.
     ///
     /// # Errors
     /// When it cannot be: planes are not a multiple of what is left, or the capacity is too small

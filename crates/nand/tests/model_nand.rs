@@ -1,6 +1,6 @@
-//! Goal: whatever is asked of the device, its arrays and buses do one thing at a time, each request
-//! ends exactly once, requests for a plane reach its array in their order, what breaks a rule of
-//! NAND is refused, and the same seed gives the same times.
+//! Goal: whatever is asked of the device, its arrays and buses do one thing at a time, and each
+//! request ends exactly once. Requests for a plane reach its array in their order, what breaks a
+//! rule of NAND is refused, and the same seed gives the same times.
 //! Method: random geometries and requests, with time between them, are compared with a small model
 //! of what each block holds. Everything that was busy is noted and compared with everything else
 //! that was on the same resource.

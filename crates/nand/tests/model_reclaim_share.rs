@@ -1,5 +1,5 @@
 //! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and
-//! falls with the number of planes: at the same traffic, four times the planes block about a
+//! falls with the number of planes. At the same traffic, four times the planes block about a
 //! quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with 1 TB). What
 //! reclaim reads for itself is counted separately, because no host waits for it.
 //! Method: random reads and a steady stream of writes that cycles through a device of scaled

@@ -21,10 +21,10 @@
 //! flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole
 //! subpages are read, changed and written back, and lose nothing that others write next to them.
 //!
-//! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none
-//! (the flag is not offered then, and a client that asks nevertheless gets ENOTSUP), block status,
-//! resizing, time-outs of the medium (a hanging medium hangs its clients, which have time-outs of
-//! their own).
+//! What it does not do: TLS and passwords (so nothing but loopback), block status and resizing.
+//! Where the medium has no trim, the flag is not offered, and a client that asks nevertheless gets
+//! ENOTSUP. There are no time-outs of the medium either: a hanging medium hangs its clients, which
+//! have time-outs of their own.
 #![forbid(unsafe_code)]
 
 mod address;

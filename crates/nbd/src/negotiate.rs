@@ -1,8 +1,8 @@
 //! The first half of a connection: the fixed newstyle handshake, up to the choice of the export.
 //!
 //! Invariants: what a client makes the server read, keep or answer here is bounded (options, their
-//! length, the time for all of them); an option that is not understood is answered by an error, and
-//! ends nothing; whatever breaks the framing ends the connection. There is no TLS: the socket is
+//! length, the time for all of them). An option that is not understood is answered by an error, and
+//! ends nothing. Whatever breaks the framing ends the connection. There is no TLS: the socket is
 //! for its owner, or on loopback.
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Goal: what several clients write at once, in ranges of any alignment that touch the same
 //! subpages, is all there, and nothing else.
 //! Method: each client owns every n-th run of bytes, much smaller than a subpage, and keeps a model
-//! of its own bytes, with many commands in flight it writes and zeroes ranges of its own that do
+//! of its own bytes. With many commands in flight it writes and zeroes ranges of its own that do
 //! not overlap each other, and at times reads back. At the end the medium is compared with the
 //! models. The medium reorders. Seeds are printed.
 

@@ -1,9 +1,9 @@
 //! Goal: what the runtime tells a monitoring system is Prometheus text that a strict reader takes,
 //! and the numbers are those that a program gets. Method: a reader of the text format, version
-//! 0.0.4, that refuses everything that the format leaves to luck: a metric without a type or with
-//! two, samples that stand apart from their metric's others, a series given twice, labels that are
-//! not quoted. Two workers do some work, and fail at some; then text and numbers of one snapshot
-//! are compared one by one.
+//! 0.0.4, that refuses everything that the format leaves to luck. This is a metric without a type
+//! or with two, samples that stand apart from their metric's others, a series given twice, labels
+//! that are not quoted. Two workers do some work, and fail at some; then text and numbers of one
+//! snapshot are compared one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -55,7 +55,7 @@ pub fn prefetch(address: *const u8) {
 }
 
 /// Copies `len` bytes with `rep movsb`, which the compiler can neither split, merge nor reason
-/// about: what another thread or a device does to the same bytes at the same time can tear the
+/// about. What another thread or a device does to the same bytes at the same time can tear the
 /// copy, but is not a data race in Rust's sense.
 ///
 /// # Safety

@@ -1,7 +1,7 @@
 //! The expensive side of an asymmetric barrier: `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`.
 //!
 //! The cheap side, on the hit path, is a compiler fence. When [`expedited`] returns, every thread
-//! of this process has executed a full barrier since the call began: whatever such a thread stored
+//! of this process has executed a full barrier since the call began. Whatever such a thread stored
 //! before that point is visible to the caller, and whatever it loads after that point sees what the
 //! caller stored before the call.
 

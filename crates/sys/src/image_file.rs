@@ -1,6 +1,6 @@
 //! The beginning of an [`Arena`] written to a new file, which takes the old one's place when it is
-//! durable: by the caller, or by a child process that sees the memory as it was when it was forked
-//! (as Redis' BGSAVE does).
+//! durable. It is written by the caller, or by a child process that sees the memory as it was when
+//! it was forked (as Redis' BGSAVE does).
 //!
 //! Invariants: under its name there is a whole image at any time, or none yet. Between `fork` and
 //! `_exit` the child makes system calls and copies memory, and nothing else: the process may have

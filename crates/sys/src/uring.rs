@@ -406,7 +406,7 @@ impl Uring {
         Ok(())
     }
     /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes
-    /// first, so that they are side by side at `stage` of the staging memory: the arena is not read
+    /// first, so that they are side by side at `stage` of the staging memory. The arena is not read
     /// any more after this call, and the device meets one long piece. The bytes in the stage must
     /// not be replaced before the operation has ended, or the file gets some of either.
     ///
@@ -474,7 +474,7 @@ impl Uring {
         // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive
         // the operation: `drop` either waits for all operations or leaks both. A list of pieces
         // stays as it is until the kernel has taken the operation and with it a copy of the list
-        // (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left
+        // (`IORING_FEAT_SUBMIT_STABLE`). It is overwritten only when nothing pushed is left
         // (`gather_room`), never moves (it was reserved whole), and is freed after the ring.
         unsafe { queue.push(&entry.user_data(user)) }.map_err(|_| RingFull)?;
         drop(queue);
