@@ -1,4 +1,4 @@
-//! Goal: the demonstration indexes a text, searches it in all configurations, and tells of it in a
+//! Goal: the demonstration indexes a text, searches it in all configurations, and reports it in a
 //! table, JSON, a drawing and a report that fetches nothing. It runs on NAND, where there is little
 //! data, too, and on a served device. Method: run it over a small text in an empty directory.
 

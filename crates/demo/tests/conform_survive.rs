@@ -1,4 +1,4 @@
-//! Goal: the act in which memory survives kills programs, finds all that they saved, tells of it,
+//! Goal: the act in which memory survives kills programs, finds all that they saved, reports it,
 //! and leaves nothing behind. It notices a state that is called saved too early. Method: run it
 //! over a small text in an empty directory, and read its JSON, lines and report. Then the same with
 //! the planted fault. The act prints its seed.

@@ -25,7 +25,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// times as long as it took.
 const COUNT_PAUSE: u32 = 100;
 
-/// After a sync that failed, the next one waits so long.
+/// How long the next sync waits after one that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The least time between two of these checks, however often is to be synced.

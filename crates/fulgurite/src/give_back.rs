@@ -26,7 +26,7 @@ use crate::store::{Store, is_for_room, pages_of};
 /// Pages that are deleted at a time: 64 MiB.
 const AT_ONCE: u32 = 1 << 10;
 
-/// So long it waits for pins on them. No sync begins meanwhile.
+/// How long it waits for pins on them. No sync begins meanwhile.
 const PIN_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Before it was asked this often whether to go on, a search does not end for want of time. Each
@@ -37,7 +37,7 @@ const ASKED_LEAST: u32 = 16;
 pub(crate) struct Limit {
     begun: Instant,
     most: Duration,
-    /// So long it goes on in any case.
+    /// How long it goes on in any case.
     least: Duration,
     /// Writers have as much room as is taken.
     with_writers: bool,

@@ -62,7 +62,7 @@ impl Growth {
         Ok(())
     }
     fn grow(&self, extents: u32) -> Result<(), Error> {
-        // Judged before a file is touched.
+        // Checked before a file is touched.
         self.pool.may_grow(extents)?;
         self.files.grow(extents, self.pool.geometry().extent_pages)?;
         Ok(self.pool.grow(extents)?)

@@ -145,7 +145,7 @@ impl Store {
             }),
         }
     }
-    /// Deletes the pages of all these ranges, or of none: a pool judges all of them first. A device
+    /// Deletes the pages of all these ranges, or of none: a pool checks all of them first. A device
     /// is asked for one range after the other.
     pub fn delete_all(&self, ranges: &[Range<u32>]) -> Result<(), NotDeleted> {
         match self {

@@ -115,7 +115,7 @@ fn tokens_grow_old_while_the_program_runs() {
         let memory = builder.start().unwrap();
         memory.named("value").value(0u64).unwrap();
         for _ in 0..4 {
-            // At least so long; longer does no harm.
+            // At least this long, and longer does no harm.
             std::thread::sleep(Duration::from_millis(10));
             memory.sync().unwrap();
         }

@@ -41,7 +41,7 @@ const WORDS: u64 = 1 << 20;
 const KEYS: u64 = 3000;
 /// Changes of a round.
 const CHANGES: u64 = 120;
-/// No step takes so long on any machine.
+/// No step takes longer on any machine.
 const FOREVER: Duration = Duration::from_secs(120);
 
 /// What a round changes: words of the array, then keys of the map.

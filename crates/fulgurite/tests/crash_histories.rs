@@ -308,7 +308,7 @@ fn run_and_kill(path: &Path, time: Duration, halves: bool, history: &mut History
     })
 }
 
-/// Kills so often. Returns how many transactions were kept, or what is wrong.
+/// Kills this number of times. Returns how many transactions were kept, or what is wrong.
 fn kill(kills: u64, random: &mut Random, objects: bool, halves: bool) -> Result<u64, String> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join(if objects { OBJECTS } else { "pool" });

@@ -22,7 +22,7 @@ const WORDS: u64 = 2 << 20;
 const STEP: usize = 512;
 /// Longer than a device waits for a core on a machine with more to do.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Nothing waits so long on any machine.
+/// Nothing waits longer on any machine.
 const FOREVER: Duration = Duration::from_secs(60);
 
 /// Not a test: what this program does as a device. It ends by being killed, or with its parent.

@@ -1,4 +1,4 @@
-//! Goal: no read of a container with a roll back inside tells of two states. Jobs go on before
+//! Goal: no read of a container with a roll back inside mixes two states. Jobs go on before
 //! containers have taken up the older state, so latches have to tell readers before that. Method:
 //! each container has the same keys in an older state and in a newer one of many more keys, under
 //! other values. The memory of a reader rolls back before its n-th access, for each n. It must

@@ -232,7 +232,7 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
     if create {
         bad_input!("--create: {shown} exists and is not overwritten; name another path, or leave --create out");
     }
-    // Judged, opened and locked as for writing: no other process has it.
+    // Checked, opened and locked as for writing: no other process has it.
     let file = fulgurite_flash::claim(path).or_bad_input(|e| format!("--flash {e}"))?;
     let head = Head::of(&file)?;
     let has = head.bytes;

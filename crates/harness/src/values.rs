@@ -14,7 +14,8 @@ pub enum FlashChoice {
     Emulated,
     /// Plain memory: completes at once.
     Memory,
-    /// A device of our own in this process: firmware with the journaled store over the NAND model.
+    /// A device of Fulgurite's in this process: firmware with the journaled store over the NAND
+    /// model.
     Nand(NandChoice),
     /// An emulated device in a process of its own: the socket of `fulgurite device serve`.
     Device(PathBuf),
@@ -123,7 +124,7 @@ impl Config {
     pub const fn pooled(self) -> bool {
         matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
     }
-    /// Whether a device of our own, in the same process, is between the workers and the medium.
+    /// Whether a device of Fulgurite's, in the same process, is between the workers and the medium.
     pub const fn on_device(self) -> bool {
         matches!(self, Config::OnDevice | Config::PoolOnDevice)
     }

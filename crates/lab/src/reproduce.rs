@@ -202,8 +202,8 @@ fn shown(report: &Report, width: usize) -> String {
         text += &wrapped(&ours, width, &format!("  {:<12}", row.verdict), &indent);
         let live = row.live.as_deref().unwrap_or("not measured");
         text += &wrapped(&format!("paper: {}; live: {live}", row.stated), width, &indent, &indent);
-        if !row.told().is_empty() {
-            text += &wrapped(&row.told(), width, &indent, &indent);
+        if !row.explanation().is_empty() {
+            text += &wrapped(&row.explanation(), width, &indent, &indent);
         }
     }
     text.push('\n');

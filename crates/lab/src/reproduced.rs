@@ -24,13 +24,12 @@ pub fn page(report: &Report, figures: &[Figure]) -> String {
         page.heading(&used.paper);
         let kinds: Vec<String> = used.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         page.paragraph(&format!("{}, hash {}: values by kind: {}.", used.file, used.hash, kinds.join(", ")));
-        let told: Vec<&Disagreement> =
-            disagreements::ALL.iter().filter(|told| is_of(told.paper, &used.paper)).collect();
-        if !told.is_empty() {
-            let columns = Columns::of(told)
-                .left("the text disagrees with itself", |told| told.text)
-                .left("what is taken", |told| told.taken)
-                .left("checks", |told| told.checks);
+        let all: Vec<&Disagreement> = disagreements::ALL.iter().filter(|one| is_of(one.paper, &used.paper)).collect();
+        if !all.is_empty() {
+            let columns = Columns::of(all)
+                .left("the text disagrees with itself", |one| one.text)
+                .left("what is taken", |one| one.taken)
+                .left("checks", |one| one.checks);
             page.words(&columns, |_| false);
         }
         let rows = report.rows.iter().filter(|row| row.paper == used.paper);
@@ -41,7 +40,7 @@ pub fn page(report: &Report, figures: &[Figure]) -> String {
             .left("ours", Row::ours_shown)
             .left("band", Row::band_shown)
             .left("live", |row| row.live.clone().unwrap_or_else(|| "not measured".to_owned()))
-            .left("mechanism", Row::told);
+            .left("mechanism", Row::explanation);
         let stands_out = [Verdict::Fail, Verdict::Undecided, Verdict::Fragile].map(|verdict| verdict.to_string());
         page.words(&columns, |row| stands_out.contains(&row[1]));
         for figure in figures.iter().filter(|figure| is_of(figure.paper, &used.paper)) {
@@ -115,8 +114,8 @@ mod tests {
         for row in &report.rows {
             assert!(text.contains(&row.name()), "{}", row.name());
         }
-        for told in disagreements::ALL {
-            assert!(text.contains(told.text) && text.contains(told.taken), "{told:?}");
+        for one in disagreements::ALL {
+            assert!(text.contains(one.text) && text.contains(one.taken), "{one:?}");
         }
         assert_eq!(text.matches("<svg").count(), 2);
         assert!(text.contains("ours &lt;1&gt;") && !text.contains("ours <1>"));

@@ -51,7 +51,8 @@ impl Service for Touch {
     }
 }
 
-/// Iterations of computing before each access: so long that the fibers suffice to hide the flash.
+/// Iterations of computing before each access: long enough that the fibers suffice to hide the
+/// flash.
 const WORK: u64 = 800;
 
 fn main() {

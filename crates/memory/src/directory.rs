@@ -368,7 +368,7 @@ impl Directory {
     }
 
     /// Takes the name from a root, and leaves it its pages: they stay handed out, and
-    /// [`Directory::leaving`] tells of them, until [`Directory::remove`] of the entry that this
+    /// [`Directory::leaving`] lists them, until [`Directory::remove`] of the entry that this
     /// returns. The name is free for something else.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ impl Row {
         }
     }
     /// The mechanism, and all that has to be said about it, in a line.
-    pub fn told(&self) -> String {
+    pub fn explanation(&self) -> String {
         let mut text = self.mechanism.clone();
         if let Some(error) = &self.error {
             text += error;
@@ -219,7 +219,7 @@ impl Report {
                     row.band_shown(),
                     row.verdict.to_string(),
                     row.live.clone().unwrap_or_else(|| "not measured".to_owned()),
-                    row.told(),
+                    row.explanation(),
                 ];
                 text += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
             }

@@ -92,7 +92,7 @@ impl<P> Events<P> {
         self.heap.push(Key { time: at, order, slot });
         self.rise(self.heap.len() - 1);
     }
-    /// Adds an event of rank 0, so long from now.
+    /// Adds an event of rank 0, at this time from now.
     pub fn after(&mut self, span: Time, payload: P) {
         self.schedule(self.now + span, 0, payload);
     }

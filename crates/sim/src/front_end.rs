@@ -8,7 +8,7 @@ use crate::time::Time;
 /// One step of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It computes for so long.
+    /// It computes for this time.
     Compute(Time),
     /// It touches a page that is in flash. In other models a cache decides that.
     Miss,

@@ -18,7 +18,7 @@ impl<J> Servers<J> {
     pub fn new(count: u32) -> Servers<J> {
         Servers { free: count, count, waiting: VecDeque::new(), busy: Time::ZERO }
     }
-    /// A job that takes so long comes. Returns it if it begins at once.
+    /// A job that takes this time comes. Returns it if it begins at once.
     pub fn begin(&mut self, job: J, span: Time) -> Option<(J, Time)> {
         if self.free == 0 {
             self.waiting.push_back((job, span));

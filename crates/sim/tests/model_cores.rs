@@ -133,7 +133,7 @@ fn energy_is_that_of_the_pages_that_miss_and_leave() {
 }
 #[test]
 fn planted_bugs_are_found() {
-    // A front end so long that its flush is what a miss costs. Tags so long that they are what a
+    // A front end so slow that its flush is what a miss costs. Tags so slow that they are what a
     // hit costs.
     let flush = [("core.front_end", "4000")];
     let tags = [("cache.ways", "64"), ("cache.sets", "512")];

@@ -17,7 +17,7 @@ use fulgurite_term::interrupt::Interrupt;
 
 /// How often Ctrl-C is checked while the program prints nothing.
 const POLL_EVERY: Duration = Duration::from_millis(50);
-/// It has stopped for good when it has saved nothing for so long.
+/// It has stopped for good when it has saved nothing for this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A state of the pool as seen from outside: the pieces certainly in it, and those that may be.

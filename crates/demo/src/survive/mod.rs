@@ -42,7 +42,7 @@ const DISTINCT_MAX: usize = 120_000;
 
 /// DRAM for an old state that is read next to the newest one.
 const READER_DRAM_BYTES: u64 = 4 << 20;
-/// To save a state takes about so long; a kill within it meets the program while it saves, mostly.
+/// To save a state takes about this time. A kill within it mostly hits the program while it saves.
 const SAVING_ABOUT: Duration = Duration::from_millis(20);
 
 struct Size {

@@ -1,4 +1,4 @@
-//! A device of our own for a run: firmware with the store over the NAND model.
+//! A device of Fulgurite's for a run: firmware with the store over the NAND model.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -92,7 +92,7 @@ pub enum DataSource {
     Memory {
         storage: PathBuf,
     },
-    /// A device of our own over this memory, filled by the process itself.
+    /// A device of Fulgurite's over this memory, filled by the process itself.
     Nand(NandSpec),
     /// A device in another process, filled from the image.
     Device {

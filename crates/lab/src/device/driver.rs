@@ -17,7 +17,7 @@ use fulgurite_flash::Op;
 
 use super::movers::{ChunkMover, ChunkOffsets, Elsewhere, Meter, Ran, Work, middle};
 
-/// A device that completes nothing for so long is taken for dead.
+/// A device that completes nothing for this time is taken for dead.
 const PATIENCE_NS: u64 = 10_000_000_000;
 /// Sectors of a slice, about 100 µs: long compared with the change of slices, short compared with
 /// the spinning of a device that has nothing to do meanwhile.

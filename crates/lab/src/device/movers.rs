@@ -140,7 +140,7 @@ impl Meter {
         self.vain_ns = Some(self.vain_ns.unwrap_or(0) + vain);
         now
     }
-    /// Computes for so long, which is left out of the host thread's CPU time. Where the kernel
+    /// Computes for a time, which is left out of the host thread's CPU time. Where the kernel
     /// takes the core meanwhile, that is some microseconds too much.
     pub fn computes(&mut self, ns: u64) {
         self.clock.spin(ns);
@@ -249,7 +249,7 @@ impl Queued {
         Queued { flash, waits: Waits::Polling, elsewhere: Some(elsewhere) }
     }
 
-    /// For so long, to its end.
+    /// Moves chunks for the time of the work, to its end.
     fn moved(&self, queue: &mut dyn Queue, work: &Work) -> Result<Ran> {
         let (depth, chunk) = (work.depth as u32, work.chunk);
         let mut offsets = ChunkOffsets::of(work, self.flash.subpages());

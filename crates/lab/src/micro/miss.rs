@@ -141,17 +141,17 @@ struct Requests {
     crowded: Cell<u64>,
     crowded_time: Cell<Duration>,
     failed: RefCell<Option<anyhow::Error>>,
-    told: Arc<Mutex<Option<Result<Measured>>>>,
+    delivered: Arc<Mutex<Option<Result<Measured>>>>,
 }
 
 impl Requests {
-    /// Tells the result, once.
-    fn tell(&self) {
-        let mut told = self.told.lock().expect("nobody panics with it");
-        if told.is_some() {
+    /// Delivers the result, once.
+    fn deliver(&self) {
+        let mut delivered = self.delivered.lock().expect("nobody panics with it");
+        if delivered.is_some() {
             return;
         }
-        *told = Some(match (self.failed.take(), self.begin.get()) {
+        *delivered = Some(match (self.failed.take(), self.begin.get()) {
             (Some(error), _) => Err(error),
             (None, begin) => Ok(Measured {
                 requests: self.measured,
@@ -184,7 +184,7 @@ impl Service for Requests {
         if self.left.get() > 0 {
             return Next::Ready;
         }
-        self.tell();
+        self.deliver();
         Next::Finished
     }
 
@@ -278,8 +278,8 @@ impl Misses {
             Phase::Miss => self.frames().min(4096),
             Phase::MissDirty => self.frames() * 5 / 4,
         };
-        let told = Arc::new(Mutex::new(None));
-        let (subpages, work, next, answer) = (self.subpages, self.work, self.next, told.clone());
+        let delivered = Arc::new(Mutex::new(None));
+        let (subpages, work, next, answer) = (self.subpages, self.work, self.next, delivered.clone());
         let _ = self.runtime.take_statistics();
         self.runtime.serve(move |_| Requests {
             phase,
@@ -294,10 +294,10 @@ impl Misses {
             crowded: Cell::new(0),
             crowded_time: Cell::new(Duration::ZERO),
             failed: RefCell::new(None),
-            told: answer.clone(),
+            delivered: answer.clone(),
         })?;
         let total = self.runtime.take_statistics().total();
-        let result = told.lock().expect("nobody panics with it").take();
+        let result = delivered.lock().expect("nobody panics with it").take();
         let mut measured = result.context("the service ended without a result")??;
         measured.counts = total.counts;
         measured.miss_ratio = (total.counts.misses + total.counts.misses_joined) as f64 / (warm + requests) as f64;

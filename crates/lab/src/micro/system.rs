@@ -24,7 +24,7 @@ use fulgurite_harness::session::{Running, Session, Setup, swap_bytes};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::progress;
 
-/// Computing of a request, so long that a device and the kernel keep up as they do in programs.
+/// Computing of a request, long enough that a device and the kernel keep up as they do in programs.
 const WORK: Duration = Duration::from_micros(10);
 /// Requests without computing of a round that measures hits, for each that measures misses.
 const HITS_OF_A_MISS: u64 = 8;

@@ -13,7 +13,7 @@ pub enum Protocol {
     Memcached,
 }
 
-/// A server that does not answer for so long has hung.
+/// A server that does not answer for this time has hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// No value is longer.
 const VALUE_MAX: usize = 1 << 20;

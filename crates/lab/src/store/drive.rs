@@ -1,4 +1,4 @@
-//! Keeps a medium busy for so long, by the same loop for a pool and for its medium.
+//! Keeps a medium busy for a given time, by the same loop for a pool and for its medium.
 
 use std::hint::black_box;
 use std::ops::Range;

@@ -66,7 +66,7 @@ fn pool(flash_pages: u32, bytes: usize, packed: bool) -> Result<(Geometry, u32)>
     Ok((Geometry::with_objects(flash_pages, EXTENT_PAGES, count)?, count))
 }
 
-/// What an object holds when it was written so often.
+/// What an object holds when it was written this number of times.
 fn content(object: u32, times: u64, into: &mut [u8]) {
     let seed = (u64::from(object) << 32 | times).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     into.chunks_exact_mut(8).zip(seed..).for_each(|(bytes, number)| bytes.copy_from_slice(&number.to_le_bytes()));

@@ -31,7 +31,7 @@ use fulgurite_term::report::{self, Report};
 const FULL: f64 = 60.0;
 /// The most data dirtied: a million subpages.
 const DIRTY_BYTES_MAX: u64 = 4 << 30;
-/// So often the dirty data is synced while it is written.
+/// How often the dirty data is synced while it is written.
 const SYNCS: u32 = 16;
 /// Subpages that are read back and verified after the last round.
 const VERIFIED: u32 = 4096;

@@ -29,7 +29,7 @@ impl Wear {
     pub fn until(&self, ended: f64) -> f64 {
         let count = self.endurance.len();
         let last = ((ended * count as f64) as usize).clamp(1, count) - 1;
-        // Each page that lives was written so often.
+        // Each page that lives was written this number of times.
         let each = self.endurance[last];
         if self.shared_by_all {
             return each;

@@ -162,8 +162,8 @@ impl Chip {
     pub fn path_time(&self, a: u32, b: u32) -> Time {
         self.mesh.path_time(a, b)
     }
-    /// The share of their time that links are busy, of so long since the counts were cleared. What
-    /// L1s drop counts as if all of it were written. None: there is one tile.
+    /// The share of their time that links are busy, of this time since the counts were cleared.
+    /// What L1s drop counts as if all of it were written. None: there is one tile.
     pub fn links_busy(&self, span: Time) -> Option<f64> {
         self.mesh.busy(span)
     }

@@ -105,8 +105,8 @@ impl Mesh {
         let right = (1..self.tiles).filter(|tile| tile % self.row > 0).count();
         2 * (right as u64 + u64::from(self.tiles.saturating_sub(self.row)))
     }
-    /// The share of their time that links are busy, of so long since the counts were cleared. What
-    /// L1s drop counts as if all of it were written. None: there is one tile.
+    /// The share of their time that links are busy, of this time since the counts were cleared.
+    /// What L1s drop counts as if all of it were written. None: there is one tile.
     pub fn busy(&self, span: Time) -> Option<f64> {
         let links = self.links();
         (links > 0).then(|| (self.cycle * self.counted.carried).as_s() / (links as f64 * span.as_s()))
@@ -132,7 +132,7 @@ impl Mesh {
     }
 }
 
-/// Takes a link for so long, when it is first free for so long from `at` on. Returns when.
+/// Takes a link for a time, when it is first free for that time from `at` on. Returns when.
 fn take(taken: &mut VecDeque<(Time, Time)>, at: Time, takes: Time) -> Time {
     let mut place = taken.partition_point(|(_, ends)| *ends <= at);
     let mut begins = at;

@@ -29,9 +29,9 @@ const FRAMES_OF_A_FIBER: u64 = 4;
 /// What a request computes on plain memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Computing {
-    /// So long each.
+    /// This time each.
     Request(Time),
-    /// So long between two misses, of the misses that a warm cache has.
+    /// This time between two misses, of the misses that a warm cache has.
     BetweenMisses(Time),
 }
 

@@ -222,7 +222,7 @@ fn expected_ns(inputs: &Inputs<'_>, base: &Base, exponent: f64) -> Result<f64, C
     Ok(job_ns / (records * miss_ratio(of.pages, exponent, frames)))
 }
 
-/// The exponent at which the mean interval is expected to be so long, in nanoseconds.
+/// The exponent at which the mean interval is expected to be this long, in nanoseconds.
 fn exponent(inputs: &Inputs<'_>, bases: &[Base], wanted_ns: f64) -> Result<f64, CheckError> {
     let mean = |exponent: f64| -> Result<f64, CheckError> {
         let all = bases.iter().map(|base| expected_ns(inputs, base, exponent)).collect::<Result<Vec<_>, _>>()?;
