@@ -296,7 +296,7 @@ impl PagingSystem {
         let frames = self.frames();
         if frames < least {
             let told =
-                format!("{least} frames of each controller are needed for this number of threads; it has {frames}");
+                format!("{least} frames are needed for this number of threads, of each controller; it has {frames}");
             return Err(document.refuse("memory.dram", told));
         }
         if self.units() >= 1 << 31 || frames >= 1 << 30 {
