@@ -458,7 +458,7 @@ impl Document {
         };
         fulgurite_nand::Profile::parse(&lines.join("\n")).map_err(|error| match &error {
             // What is missing has no line of its own.
-            ProfileError::Toml { line, told: text, .. } => {
+            ProfileError::Toml { line, reported: text, .. } => {
                 let line = line.filter(|line| *line >= first).unwrap_or(first);
                 let key = keys().find(|(_, leaf)| leaf.line == line).map_or("", |(name, _)| name);
                 if text.starts_with("missing") {
