@@ -1,7 +1,7 @@
-//! Maps of a pool: one cell for each extent (or for some), coloured by what it is used for, how
-//! much of it is live, how old that is, how much of it only tokens still see, or how often it was
-//! filled. Next to them is shown how many pages have how many versions, and how many extents are
-//! how full.
+//! Maps of a pool: one cell for each extent (or for some). Its colour says what the extent is used
+//! for, how much of it is live, how old that is, how much of it only tokens still see, or how often
+//! it was filled. Next to them is shown how many pages have how many versions, and how many extents
+//! are how full.
 //!
 //! A map more is a [`Map`] more in [`draw`]: a colour and a sentence for each extent, and a legend.
 
