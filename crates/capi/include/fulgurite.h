@@ -462,7 +462,7 @@ const char *fulgurite_last_message(void);
 
 /**
  * Makes options: no medium, 64 MiB of DRAM, one worker of 32 fibers with stacks of 128 KiB, and
- * the default durability of pools: a crash leaves the last state whose fulgurite_sync() returned,
+ * the default durability of pools. A crash leaves the last state whose fulgurite_sync() returned,
  * or a later one, because a pool syncs by itself before a limit would stop writers.
  *
  * Never returns NULL. Free it with fulgurite_options_free().
@@ -1409,10 +1409,10 @@ fulgurite_status fulgurite_objects_get_statistics(fulgurite_objects *objects,
  * Makes an array permanent, under a name of 1 to 200 bytes: it is in the states that
  * fulgurite_objects_sync() makes durable from now on. `array` is its first object.
  *
- * Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, FULGURITE_WRONG_TYPE when
- * something has the name, FULGURITE_NO_SPACE when there are 1,024 names or no room to note it, and
- * with FULGURITE_INVALID_ARGUMENT for other names, an array that has a name, and what is no array
- * in use. Nothing has changed then.
+ * Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, with FULGURITE_WRONG_TYPE
+ * when something has the name, and with FULGURITE_NO_SPACE when there are 1,024 names or no room
+ * to note it. Fails with FULGURITE_INVALID_ARGUMENT for other names, for an array that has a name,
+ * and for what is no array in use. Nothing has changed then.
  */
 fulgurite_status fulgurite_object_array_set_permanent(fulgurite_objects *objects,
                                                       void *array,

@@ -119,7 +119,7 @@ impl fulgurite_options {
 }
 
 /// Makes options: no medium, 64 MiB of DRAM, one worker of 32 fibers with stacks of 128 KiB, and
-/// the default durability of pools: a crash leaves the last state whose fulgurite_sync() returned,
+/// the default durability of pools. A crash leaves the last state whose fulgurite_sync() returned,
 /// or a later one, because a pool syncs by itself before a limit would stop writers.
 ///
 /// Never returns NULL. Free it with fulgurite_options_free().

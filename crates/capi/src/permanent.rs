@@ -35,10 +35,10 @@ fn some(object: *mut c_void, what: &str) -> Result<NonNull<u8>, Failure> {
 /// Makes an array permanent, under a name of 1 to 200 bytes: it is in the states that
 /// fulgurite_objects_sync() makes durable from now on. `array` is its first object.
 ///
-/// Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, FULGURITE_WRONG_TYPE when
-/// something has the name, FULGURITE_NO_SPACE when there are 1,024 names or no room to note it, and
-/// with FULGURITE_INVALID_ARGUMENT for other names, an array that has a name, and what is no array
-/// in use. Nothing has changed then.
+/// Fails with FULGURITE_NO_POOL when the objects' medium keeps nothing, with FULGURITE_WRONG_TYPE
+/// when something has the name, and with FULGURITE_NO_SPACE when there are 1,024 names or no room
+/// to note it. Fails with FULGURITE_INVALID_ARGUMENT for other names, for an array that has a name,
+/// and for what is no array in use. Nothing has changed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_object_array_set_permanent(
     objects: *mut fulgurite_objects,

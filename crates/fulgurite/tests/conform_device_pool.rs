@@ -1,9 +1,9 @@
 //! Goal: over the store of a device a program has what it has over a pool of its own: the state of
-//! an old token next to the live one, permissions, temporary pages; and they hold when the device
-//! dies and returns, when the program ends, and when it is killed. Method: programs over a device
-//! behind a real socket, whose store is in memory that outlives it; the device is replaced by
-//! another one over the same medium while the program lives; a program's end that names nothing
-//! plays its kill. (`crash_device_pool` kills real ones.)
+//! an old token next to the live one, permissions, temporary pages. They hold when the device dies
+//! and returns, when the program ends, and when it is killed. Method: programs over a device behind
+//! a real socket, whose store is in memory that outlives it. The device is replaced by another one
+//! over the same medium while the program lives. A program's end that names nothing plays its kill.
+//! (`crash_device_pool` kills real ones.)
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Goal: a program runs on a pool that spans several files, opened by any of them: what it has
 //! named is there by whichever is named next, and goes to all of them as their list says. One that
 //! is missing is named by a typed error. Method: pools over three small files, and over two of
-//! which the first is longer than its part (so that all of the pool would fit in it); a program
-//! fills an array and syncs, also with the store in a device of the process; each next one names
+//! which the first is longer than its part (so that all of the pool would fit in it). A program
+//! fills an array and syncs, also with the store in a device of the process. Each next one names
 //! another file, and reads all of it.
 
 use std::fs;

@@ -1,14 +1,14 @@
 //! Goal: a program whose memory is in the store of a device finds what it has synced last, or the
-//! state whose sync was under way, whole, when it was killed at any moment, when the device was,
-//! and when both were; when the device alone is killed and comes back, it goes on. A kill in the
-//! middle of a roll back leaves the state before or the one that was gone back to, whole, and no
-//! token whose pin was acknowledged is lost. Method: this program starts itself as a device over
-//! the store in a file, and as a program over that device, which changes a map and an array in
-//! rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with
-//! SIGKILL at random moments. Each start of the program compares all that it finds with what the
-//! rounds make by the same seed, computed anew. Once more with a program that also pins tokens,
-//! unpins them and goes back two rounds, which it says before and after, and makes the same rounds
-//! again from there. Seeds are printed; `FULGURITE_RUNS` says how many kills.
+//! state whose sync was under way, whole. This holds when it was killed at any moment, when the
+//! device was, and when both were. When the device alone is killed and comes back, the program goes
+//! on. A kill in the middle of a roll back leaves the state before or the one that was gone back
+//! to, whole, and no token whose pin was acknowledged is lost. Method: this program starts itself
+//! as a device over the store in a file, and as a program over that device, which changes a map and
+//! an array in rounds, notes the round under a root, syncs, and says so. One of the two or both are
+//! killed with SIGKILL at random moments. Each start of the program compares all that it finds with
+//! what the rounds make by the same seed, computed anew. Once more with a program that also pins
+//! tokens, unpins them and goes back two rounds, which it says before and after, and makes the same
+//! rounds again from there. Seeds are printed; `FULGURITE_RUNS` says how many kills.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap as Model, VecDeque};
 use std::io::{BufRead, BufReader, Read};

@@ -1,4 +1,4 @@
-//! Goal: a roll back that is refused changes nothing, whenever that turns out; a roll back that
+//! Goal: a roll back that is refused changes nothing, whenever that turns out. A roll back that
 //! fails half way leaves a memory of which nothing is read or synced any more, and a medium with
 //! one of the two states, whole. Never does live memory, or a token made afterwards, show half a
 //! write section. Method: the store's versions behind a wrapping that calls the test before and

@@ -1,10 +1,10 @@
 //! Goal: whatever the kernel refuses while a memory is set up or changed is a typed error, or
-//! something that works without it; never a panic, never a hang, nothing leaks, and the next start
-//! succeeds. Method: every call by which something is set up (mappings of arenas: frames, tables,
-//! stacks, buffers of media; memfds, eventfds, rings, what is registered with them, threads) is
-//! made to fail, one after the other, until a run has none left: at the start of each kind of
-//! medium, and while a pool runs (budget down and up, a reader of a token, a sync). File
-//! descriptors and threads are counted after each, mapped memory after each round.
+//! something that works without it. There is never a panic or a hang, nothing leaks, and the next
+//! start succeeds. Method: every call that sets something up is made to fail, one after the other,
+//! until a run has none left. Such calls map arenas (frames, tables, stacks, buffers of media),
+//! make memfds, eventfds and rings, register with them, and start threads. They fail at the start
+//! of each kind of medium, and while a pool runs (budget down and up, a reader of a token, a sync).
+//! File descriptors and threads are counted after each, mapped memory after each round.
 //!
 //! What scales with the pool or the budget is in such mappings, or reserves its memory and says
 //! when there is none. Small allocations are Rust's: where there is no memory for them the process

@@ -1,9 +1,9 @@
 //! Goal: a device whose process is stopped (SIGSTOP) while it has the frames of a program in its
-//! hands is a typed error to the jobs that wait for it, when they have waited for as long as the
-//! medium may take; when it goes on so does the program, and nothing is torn or lost. Method: this
-//! program starts itself as a device over memory that takes frames, and runs jobs over more data
-//! than fit in DRAM while it is stopped and continued. What is written must be there whole after
-//! jobs that ended well; what a failed job wrote may be there or not.
+//! hands is a typed error to the jobs that wait for it. They get it when they have waited for as
+//! long as the medium may take. When it goes on so does the program, and nothing is torn or lost.
+//! Method: this program starts itself as a device over memory that takes frames, and runs jobs over
+//! more data than fit in DRAM while it is stopped and continued. What is written must be there
+//! whole after jobs that ended well; what a failed job wrote may be there or not.
 
 use std::io::Read;
 use std::path::Path;

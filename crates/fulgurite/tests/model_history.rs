@@ -1,18 +1,18 @@
 //! Goal: whatever jobs on several workers do to a memory at once, and whatever happens to it
-//! meanwhile, a read finds what was written last, or by a concurrent write; nothing is torn, no
+//! meanwhile, a read finds what was written last, or by a concurrent write. Nothing is torn, no
 //! update is lost, no frame shows another's contents. Also behind the last sync, and in the next
 //! runtime.
 //!
-//! Method: some fifty jobs read, write and increment words, pages and pairs of pages, by all ways
-//! that there are, over caches of a few frames to all that fit, on media that are late, move data
-//! on another thread, fail, or are pools that are synced and reclaimed meanwhile. Every operation
-//! is noted with the time of its call and its return, by one number that all count up or by a clock
-//! without barriers, and every written value is written once. For each key it is then decided
-//! whether an order of its operations explains what they found (`history/check.rs`). That decision
-//! is itself tested: on histories made by hand, on some that a register really had, and against one
-//! that tries all orders. Bugs that are planted in the runtime must be found. `FULGURITE_SEED`
-//! replays the plans and choices of a run, if not its races; `FULGURITE_RUNS` does all of it that
-//! number of times.
+//! Method: some fifty jobs read, write and increment words, pages and pairs of pages, by all
+//! methods that there are. Caches have a few frames up to all that fit. Media are late, move data
+//! on another thread, or fail, or are pools that are synced and reclaimed meanwhile. Every
+//! operation is noted with the time of its call and its return, by one number that all count up or
+//! by a clock without barriers, and every written value is written once. For each key it is then
+//! decided whether an order of its operations explains what the jobs found (`history/check.rs`).
+//! That decision is itself tested: on histories made by hand, on some that a register really had,
+//! and against one that tries all orders. Bugs that are planted in the runtime must be found.
+//! `FULGURITE_SEED` replays the plans and choices of a run, if not its races; `FULGURITE_RUNS` does
+//! all of it that number of times.
 
 use crate::history;
 use fulgurite_testkit as trials;

@@ -1,6 +1,6 @@
 //! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has
-//! ended or was killed; a roll back makes an older state again, in DRAM and in the pool; an older
-//! token can be read while the live state goes on; temporary pages are removed with their process.
+//! ended or was killed. A roll back makes an older state again, in DRAM and in the pool. An older
+//! token can be read while the live state goes on. Temporary pages are removed with their process.
 //! Method: random operations on containers of every kind, by jobs on one and on two workers, over a
 //! pool in a small file and a cache that is smaller than the data, mirrored in models. A sync keeps
 //! a copy of the model under its token. A restart closes the pool after a sync and opens it; a

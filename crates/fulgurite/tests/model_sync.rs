@@ -1,15 +1,14 @@
 //! Goal: a token names one state of the whole memory, between write sections, in an order that some
-//! thread saw, with no page torn, while jobs go on writing; a roll back of a running program makes
+//! thread saw, with no page torn, while jobs go on writing. A roll back of a running program makes
 //! just that state again.
 //!
 //! Method: jobs on one or two workers move money between accounts, one on each page, in write
-//! sections that wait in the middle; others write first one page and then another without a
-//! section; others hold pins and write through them. The cache has a few frames only. Meanwhile
-//! another thread syncs. Each token is opened next to the live memory, which goes on: the money
-//! must be all there, what is written second must not be ahead of what is written first, the first
-//! and the last word of each page must agree. Tokens are compared with what the memory holds after
-//! a roll back to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are
-//! printed.
+//! sections that wait in the middle. Others write first one page and then another without a
+//! section, or hold pins and write through them. The cache has a few frames only. Meanwhile another
+//! thread syncs. Each token is opened next to the live memory, which goes on. The money must be all
+//! there, what is written second must not be ahead of what is written first, the first and the last
+//! word of each page must agree. Tokens are compared with what the memory holds after a roll back
+//! to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are printed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
-//! Goal: a sync can always be made, or says why none can be made any more: after a section as large
-//! as a pool keeps history for, with one damaged heap among those that have names, and over a file
-//! that was deleted or replaced while it was open. After a sync that failed for good, the tokens
-//! that are reported are the ones that a new start finds. Method: pools in small files, changed
-//! past the program: bytes flipped, names removed and given to other files. And jobs that declare
-//! how many pins they hold.
+//! Goal: a sync can always be made, or says why none can be made any more. This holds after a
+//! section as large as a pool keeps history for, with one damaged heap among those that have names,
+//! and over a file that was deleted or replaced while it was open. After a sync that failed for
+//! good, the tokens that are reported are the ones that a new start finds. Method: pools in small
+//! files, changed past the program: bytes flipped, names removed and given to other files. And jobs
+//! that declare how many pins they hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -1,9 +1,9 @@
 //! Goal: what was put into a pool is there after the last handle of its memory was dropped,
-//! wherever that was: in a job, in what a job returned, in a waker that a worker called, on a
-//! worker of another memory, in a destructor of a thread local. No worker stands still for it, an
-//! open of the same pool afterwards waits until it is free, and an exit waits for the sync. Method:
-//! a value is put and not synced, the last handle is dropped there, and the pool is opened at once.
-//! For the exit, the test's own program ends as soon as the handle was dropped.
+//! wherever that was. It may be in a job, in what a job returned, in a waker that a worker called,
+//! on a worker of another memory, in a destructor of a thread local. No worker stands still for it,
+//! an open of the same pool afterwards waits until it is free, and an exit waits for the sync.
+//! Method: a value is put and not synced, the last handle is dropped there, and the pool is opened
+//! at once. For the exit, the test's own program ends as soon as the handle was dropped.
 
 use std::cell::RefCell;
 use std::path::Path;

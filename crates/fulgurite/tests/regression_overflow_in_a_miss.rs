@@ -1,5 +1,5 @@
 //! Goal: a job that runs out of stack in an access that misses, or anywhere else where the runtime
-//! works on the job's stack, ends alone: nobody has to wait for a subpage that it was about to
+//! works on the job's stack, ends alone. Nobody has to wait for a subpage that it was about to
 //! bring in, and no frame is lost. Method: jobs go down their stacks in small steps, from different
 //! starting points, and access another subpage at each; so overflows strike in every part of a
 //! miss, of an eviction, of a pin and of a switch. After each round, every subpage must be there at

@@ -1,8 +1,8 @@
-//! Goal: pages that are handed out show nothing of what somebody wrote to their addresses before; a
-//! reader of a token leaves nothing pinned behind when the process is killed; a roll back takes
+//! Goal: pages that are handed out show nothing of what somebody wrote to their addresses before. A
+//! reader of a token leaves nothing pinned behind when the process is killed. A roll back takes
 //! away no token that is pinned. Method: store where nothing is handed out, in DRAM alone and in
-//! the pool, and hand it out; copy the file of a pool while a reader is open, as a kill would leave
-//! it, and open the copy; pin, and roll back behind that. With the store in the process and in a
+//! the pool, and hand it out. Copy the file of a pool while a reader is open, as a kill would leave
+//! it, and open the copy. Pin, and roll back behind that. With the store in the process and in a
 //! device.
 
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! What a file or device allows by itself, measured right after each round on it, in the same mix
 //! and at the same depth. A shared disk changes from minute to minute.
 //!
-//! There are two yardsticks: fio, and our own requests with nothing above them ([`crate::child`]'s
-//! `device`), which write back what they read. fio overwrites data, so a mix with writes has a file
-//! of its own (the twin), as large as the named one. A device has no room for one, so there fio
-//! runs once, at the end.
+//! There are two yardsticks. One is fio. The other is Fulgurite's own requests with nothing above
+//! them ([`crate::child`]'s `device`), which write back what they read. fio overwrites data, so a
+//! mix with writes has a file of its own (the twin), as large as the named one. A device has no
+//! room for one, so there fio runs once, at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

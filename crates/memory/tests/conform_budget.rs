@@ -1,9 +1,9 @@
-//! Goal: the DRAM budget is a cap, live and whole: it can be changed under load without losing
+//! Goal: the DRAM budget is a cap, live and whole. It can be changed under load without losing
 //! anything, what cannot work is refused with a reason before anything starts, and a process in a
 //! memory cgroup of the budget and 64 MiB is never killed. Method: resizing under a model; bad
-//! input by bad input; and this binary again as a child in a cgroup (as root, with cgroup v1 or v2;
-//! else that test says that it was skipped), in a miss storm of 2 workers x 10,000 fibers over 4 x
-//! its DRAM.
+//! input by bad input. Then this binary again as a child in a cgroup (as root, with cgroup v1 or
+//! v2; else that test says that it was skipped), in a miss storm of 2 workers x 10,000 fibers over
+//! 4 x its DRAM.
 
 use crate::common;
 use crate::guarded;

@@ -161,7 +161,7 @@ fn a_job_that_does_not_fit_does_not_keep_all_others_waiting() {
 }
 
 /// Pins of a worker's jobs may hold frames of another one. Still not all jobs can wait for frames
-/// at once: the jobs of a worker hold fewer pins than it has frames, so that if all frames of some
+/// at once, because the jobs of a worker hold fewer pins than it has frames. If all frames of some
 /// workers were pinned by jobs that wait there, one of these jobs would hold more than it declared.
 #[test]
 fn jobs_of_several_workers_get_all_pins_that_they_declared() {

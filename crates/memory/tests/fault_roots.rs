@@ -1,6 +1,6 @@
 //! Goal: when an access fails while something with a name is made, opened or removed, the directory
 //! is what it was or what it was to become, and the next attempt succeeds. Method: each operation
-//! with its n-th access failing, for every n until none fails; then the directory is read through:
+//! with its n-th access failing, for every n until none fails. Then the directory is read through:
 //! the root is there whole or not at all, no page is handed out twice, and this operation, or what
 //! is left of it, succeeds.
 

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Invariants, under any interleaving and after any error: the values are a permutation of
-//! `0..count`; each payload belongs to its value (nothing is torn or mixed); `touched` is the sum
-//! of the weights of the requests that named the place, which does not depend on their order and is
-//! what `check` hashes.
+//! `0..count`, and each payload belongs to its value (nothing is torn or mixed). `touched` is the
+//! sum of the weights of the requests that named the place. It does not depend on their order and
+//! is what `check` hashes.
 
 use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};

@@ -2,8 +2,8 @@
 //! behavior", AstriFlash section V-A), and a few updates ("limited write traffic").
 //!
 //! Invariants, under any interleaving and after any error: the table holds the keys `0..count`,
-//! each with its own payload (nothing is torn or mixed); `changed` is the sum of the weights of the
-//! updates of the key, which does not depend on their order and is what `check` hashes.
+//! each with its own payload (nothing is torn or mixed). `changed` is the sum of the weights of the
+//! updates of the key. It does not depend on their order and is what `check` hashes.
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //!
 //! [`Random`] is a generator so cheap to start that every request has its own. [`ZipfKeys`] draws a
 //! rank (0 is the most popular) and scatters ranks over the keys, so that popular keys are not
-//! neighbours: in a store that has been used for a while, what is popular has nothing to do with
-//! where it is stored, and a page holds at most a few popular rows.
+//! neighbours. In a store that has been used for a while, what is popular has nothing to do with
+//! where it is stored, so a page holds at most a few popular rows.
 //!
 //! Powers, logarithms and exponentials come from `libm`. The platform's differ in the last digit,
 //! so that builds would draw other keys.

@@ -10,9 +10,9 @@
 //! than another.
 //!
 //! Invariants, under any interleaving and after any error: a word of the table is the one that was
-//! built there, exclusive-or the updates that named it, whose order does not matter; the halves of
-//! an update are equal, so that the word of another place, or half of a write, is found (`check`);
-//! the file stays as it was built.
+//! built there, exclusive-or the updates that named it, whose order does not matter. The halves of
+//! an update are equal, so that the word of another place, or half of a write, is found (`check`).
+//! The file stays as it was built.
 
 use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
 

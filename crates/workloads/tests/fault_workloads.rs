@@ -1,6 +1,6 @@
-//! Goal: on flash, behind a cache of a few frames, with two workers and a medium that fails reads
-//! and writes, a service that repeats what failed ends with the data that the same requests leave
-//! in plain memory, on the medium too, and a search is answered as it is there.
+//! Goal: a service that repeats what failed ends with the data that the same requests leave in
+//! plain memory, on the medium too, and a search is answered as it is there. It runs on flash,
+//! behind a cache of a few frames, with two workers and a medium that fails reads and writes.
 //!
 //! Method: each workload is built tiny in plain memory, and its bytes become the contents of a
 //! medium that misbehaves by plan: reads that fail or come short, write-backs that fail,

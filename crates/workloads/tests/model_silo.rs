@@ -2,12 +2,12 @@
 //! workloads leave what the set of requests says.
 //!
 //! Method: a bank. Writers move random sums between random accounts. Readers add up all accounts in
-//! one transaction and must find the same total each time, because at every moment it is the same,
-//! with many latches, with so few that records share them, and on a memory that yields and fails at
-//! random accesses. Then write skew: two threads each read both records of a pair and set their own
-//! if none is set, without serialisability both do. The workloads are executed by one thread
-//! without latches and by four with, with and without failing accesses, on copies of the same
-//! bytes. All must agree. Seeds are printed.
+//! one transaction and must find the same total each time, because at every moment it is the same.
+//! They do so with many latches, with so few that records share them, and on a memory that yields
+//! and fails at random accesses. Then write skew: two threads each read both records of a pair and
+//! set their own if none is set, without serialisability both do. The workloads are executed by one
+//! thread without latches and by four with, with and without failing accesses, on copies of the
+//! same bytes. All must agree. Seeds are printed.
 
 use crate::common;
 

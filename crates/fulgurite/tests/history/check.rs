@@ -1,12 +1,12 @@
-//! Whether a history of one key is one that a register, or a counter, can have had: there is an
-//! order of its operations, each at some moment between its call and its return, in which every
-//! read finds what was written last.
+//! Whether a history of one key is one that a register, or a counter, can have had. It can if there
+//! is an order of its operations, each at some moment between its call and its return, in which
+//! every read finds what was written last.
 //!
 //! For a register whose writes all have values of their own, that is decided in O(n log n): Gibbons
 //! & Korach, "Testing Shared Memories" (SIAM Journal on Computing 26, 1997). A write and the reads
 //! that found its value are a *cluster*, and are neighbours in any order that will do. From the
-//! first return of a cluster to its last call is its *zone*: a forward zone is a time in which the
-//! register certainly had this value, a backward zone (the last call comes before the first return)
+//! first return of a cluster to its last call is its *zone*. A forward zone is a time in which the
+//! register certainly had this value. A backward zone (the last call comes before the first return)
 //! has a moment in it at which the whole cluster fits. So two forward zones must not overlap, a
 //! backward one must not be within a forward one, and no read returns before its write is called.
 //! That is all.

@@ -1,5 +1,5 @@
 //! One run: a medium, a runtime with few frames over it, jobs, and what happens to all of them
-//! meanwhile; then all is read at rest, and again by another runtime over the same medium, as part
+//! meanwhile. Then all is read at rest, and again by another runtime over the same medium, as part
 //! of the same history.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Whether a history of transactions is serializable, and in the order of real time: there is an
-//! order of all of them, in which one that ended before another began comes first, and in which
-//! each read finds what was written last before it.
+//! Whether a history of transactions is serializable, and in the order of real time. It is if there
+//! is an order of all of them, in which one that ended before another began comes first, and in
+//! which each read finds what was written last before it.
 //!
 //! A transaction reads what it writes, and every written value is written once: it is the number of
 //! its transaction. So the versions of a key are a chain, and nothing is left to be guessed. Each

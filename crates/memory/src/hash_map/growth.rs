@@ -18,9 +18,9 @@
 //! entries behind that take slots until the bucket is split again or written anew.
 //!
 //! A remove that finds the map half as full merges the last bucket into the one that it was split
-//! off, in the same way: left-over entries are cleared there, the last bucket's are added, where
-//! nobody looks for them, and then n - 1 is written. A segment without buckets is the heap's again.
-//! So a map of few entries has few buckets, and each operation does bounded work.
+//! off. It does so by the same steps: left-over entries are cleared there, the last bucket's are
+//! added, where nobody looks for them, and then n - 1 is written. A segment without buckets is the
+//! heap's again. So a map of few entries has few buckets, and each operation does bounded work.
 //!
 //! A reader asks for the count within its read. The bucket that it names then stays right, or the
 //! version of its latch changes.

@@ -27,9 +27,9 @@ use crate::WorkloadError;
 const BUCKET_FILL: f64 = 0.85;
 const PAGE: u64 = SUBPAGE_BYTES as u64;
 
-/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly,
-/// postings and dictionary as if every number and word were as long as it can be, with what blocks
-/// leave free at the end of subpages.
+/// Bytes of region that an index of the corpus needs, from above. Texts and tables are counted
+/// exactly. Postings and dictionary are counted as if every number and word were as long as it can
+/// be, with what blocks leave free at the end of subpages.
 fn bytes_needed(corpus: &Corpus) -> u64 {
     let files = corpus.files();
     let leb_bytes = |largest: u64| u64::from(largest.max(1).ilog2() / 7 + 1);

@@ -41,8 +41,8 @@
 //!
 //! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in
 //! 255ths of the most it can be (Anh and Moffat, "Pruned query evaluation using pre-computed
-//! impacts", 2006): so ranking needs no table of document lengths. Invariant: an impact is at
-//! least 1.
+//! impacts", 2006). So ranking needs no table of document lengths. Invariant: an impact is at least
+//! 1.
 
 use fulgurite_memory::SUBPAGE_BYTES;
 use zerocopy::{FromBytes, Immutable, IntoBytes};

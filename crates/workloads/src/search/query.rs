@@ -1,10 +1,10 @@
 //! Answering: intersects the words' lists, ranks by BM25, and cuts snippets from the texts.
 //!
 //! The rarest word leads. The others skip to its documents. A block of the lead's list is not even
-//! read when its best impact, with the best of all others, cannot reach the ten best so far
-//! (block-max pruning, Ding and Suel, "Faster top-k document retrieval using block-max indexes",
-//! SIGIR 2011), which changes no result. What bounds the work of a query is [`BLOCKS_MAX`]: after
-//! that many blocks it answers with the best found. Equal scores are ordered by document.
+//! read when its best impact, with the best of all others, cannot reach the ten best so far. This
+//! changes no result (block-max pruning, Ding and Suel, "Faster top-k document retrieval using
+//! block-max indexes", SIGIR 2011). What bounds the work of a query is [`BLOCKS_MAX`]: after that
+//! many blocks it answers with the best found. Equal scores are ordered by document.
 //!
 //! Invariant: no heap allocation, and less than 16 KiB of stack, for requests. [`Index::find`]
 //! depends only on the region.

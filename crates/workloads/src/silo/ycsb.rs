@@ -1,9 +1,9 @@
 //! "silo": transactions on a few keys, four of five of them only read.
 //!
 //! After the YCSB that the Silo paper runs (SOSP 2013, section 5.2), itself a variant of YCSB's
-//! workload A (Cooper et al., SoCC 2010): 80% reads and 20% read-modify-writes instead of blind
-//! writes, records of 100 bytes instead of 1000, keys of 8 bytes in a tree. Two things are ours: a
-//! transaction has [`YCSB_KEYS`] keys instead of one, so that there is something to keep
+//! workload A (Cooper et al., SoCC 2010). It has 80% reads and 20% read-modify-writes instead of
+//! blind writes, records of 100 bytes instead of 1000, keys of 8 bytes in a tree. Two things
+//! differ: a transaction has [`YCSB_KEYS`] keys instead of one, so that there is something to keep
 //! serialisable, and keys have a Zipf distribution, as AstriFlash's workloads do.
 //!
 //! ```text

@@ -16,7 +16,7 @@
 //! checked by district.
 //!
 //! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity
-//! stays in 10..=100, so it is known modulo 91); a line costs what its item costs; each customer's
+//! stays in 10..=100, so it is known modulo 91). A line costs what its item costs. Each customer's
 //! latest order is theirs.
 //!
 //! The invariant hashes what a set of requests determines whatever their order: stock, what
