@@ -1,8 +1,8 @@
 //! What the commands share: the values of options ([`values`], [`args`]), checks before anything is
-//! created ([`checks`]), errors and exit codes ([`bad_input`], [`stderr`]), and tables, drawings
-//! and JSON ([`report`]). They also share Ctrl-C ([`interrupt`]), [`progress`], completions and
-//! manual pages ([`pages`]), the media that options name ([`media`]), and what killed programs
-//! leave behind ([`leftovers`]).
+//! created ([`checks`]), errors and exit codes ([`bad_input`](mod@bad_input), [`stderr`]), and
+//! tables, drawings and JSON ([`report`]). They also share Ctrl-C ([`interrupt`]), [`progress`],
+//! completions and manual pages ([`pages`]), the media that options name ([`media`]), and what
+//! killed programs leave behind ([`leftovers`]).
 //!
 //! It measures nothing, and knows no command.
 #![forbid(unsafe_code)]

@@ -58,7 +58,7 @@ pub trait Times: Send + std::fmt::Debug + 'static {
     /// Takes a request.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// `Refused`.
     fn submit(&mut self, now_ns: u64, request: FlashRequest) -> Result<(), Refused>;
     /// Works up to `now_ns`, and appends what has ended.
     fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>);
