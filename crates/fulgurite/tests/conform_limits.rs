@@ -58,6 +58,7 @@ fn a_program_that_never_syncs_overwrites_more_than_its_dram_remembers() {
             // It is the limit, and the durability, that make the difference.
             let builder = Fulgurite::builder(Medium::pool(&path)).dram("64M").durability(Durability::Sync);
             let memory = builder.start().unwrap();
+            let array = memory.named("words").array(SUBPAGES * WORDS, |_| 0u64).unwrap();
             let refused = write(&memory, array, 0..SUBPAGES, 2).unwrap_err();
             assert_eq!(limit(refused, "Builder::dram"), Shortage::History { bytes: 4 << 20 });
         }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use fulgurite::{
     latches::{FiberLatch, Latch, VersionLatch},
     media::Flash,
     runtime::{BuildError, Runtime},
-    views::SUBPAGE_BYTES,
+    views::{Identity, MemoryId, RawMemory, SUBPAGE_BYTES, View, ViewMut},
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{Masstree, PlainMemory};
@@ -414,14 +415,48 @@ fn runtime(medium: &FaultyMemory, workers: usize, frames: u64) -> Runtime {
 }
 
 /// Plain memory with the bytes of the medium.
-fn contents(medium: &FaultyMemory) -> PlainMemory {
+/// What the medium has, as the memory whose it is: with its identity, for handles of it.
+struct Contents {
+    inner: PlainMemory,
+    id: MemoryId,
+    roll_backs: AtomicU64,
+}
+
+impl RawMemory for Contents {
+    type Pin = <PlainMemory as RawMemory>::Pin;
+    type Section = ();
+    type Inner = Self;
+    fn identity(&self) -> Identity<'_> {
+        Identity::new(self.id, &self.roll_backs)
+    }
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        self.inner.view(at, len)
+    }
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        self.inner.view_mut(at, len)
+    }
+    fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError> {
+        self.inner.pin(at)
+    }
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.inner.park(word, expected)
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
+}
+
+fn contents(medium: &FaultyMemory, id: MemoryId) -> Contents {
     let mut to = PlainMemory::new(Backed::BasePages).expect("address space for a test");
     let mut subpage = [0; SUBPAGE_BYTES];
     for at in (0..POOL_BYTES).step_by(SUBPAGE_BYTES) {
         medium.inner().storage().read(at as usize, &mut subpage);
         to.write_bytes(Address::from_linear(at), &subpage).unwrap();
     }
-    to
+    Contents { inner: to, id, roll_backs: AtomicU64::new(0) }
 }
 
 fn is_injected(error: AccessError) -> bool {
@@ -537,10 +572,11 @@ fn conform<C: Map>(workers: usize, seed: u64) {
         assert_eq!(keys, model.len() as u64);
         assert_eq!(entries.len(), model.len());
         assert!(entries.into_iter().collect::<BTreeMap<_, _>>() == model);
+        let id = runtime.run(|context| Ok(Memory::id(context))).unwrap();
         drop(runtime);
         // Latches for one thread were used by the worker's, which has ended.
         if workers > 1 {
-            let mut memory = contents(&medium);
+            let mut memory = contents(&medium, id);
             assert_eq!(map.check(&mut memory), Ok(model.len() as u64), "on the medium");
             assert!(map.entries(&mut memory).unwrap().into_iter().collect::<BTreeMap<_, _>>() == model);
         }
@@ -654,8 +690,9 @@ fn heaps() {
                 assert_eq!(heap.used_bytes(), 0, "everything was freed");
                 let its = heap.clone();
                 runtime.run(move |context| its.check(context)).unwrap();
+                let id = runtime.run(|context| Ok(Memory::id(context))).unwrap();
                 drop(runtime);
-                heap.check(&mut contents(&medium)).unwrap();
+                heap.check(&mut contents(&medium, id)).unwrap();
             }
         }
     });
