@@ -36,19 +36,25 @@ pub(super) fn made(geometry: Geometry, config: StoreConfig) -> (Store, Pages) {
 }
 /// Does what the store wants until it wants nothing.
 pub(super) fn settle((store, pages): &mut (Store, Pages)) {
-    while let Some((id, io)) = store.next_io() {
-        let outcome = match io {
-            Io::Write { place, page } => {
-                pages.0.insert(place, page);
-                Outcome::Done
-            }
-            Io::Read { place } => Outcome::Read(pages.read(place, 0).unwrap()),
-            Io::Copy { .. } => Outcome::Copied(CHECKSUM),
-            Io::Flush => Outcome::Done,
-        };
-        store.done(id, outcome);
+    // Some steps send no request. One that goes on without an end does not become quiet.
+    for _ in 0..4 {
+        while let Some((id, io)) = store.next_io() {
+            let outcome = match io {
+                Io::Write { place, page } => {
+                    pages.0.insert(place, page);
+                    Outcome::Done
+                }
+                Io::Read { place } => Outcome::Read(pages.read(place, 0).unwrap()),
+                Io::Copy { .. } => Outcome::Copied(CHECKSUM),
+                Io::Flush => Outcome::Done,
+            };
+            store.done(id, outcome);
+        }
+        if store.is_quiet() {
+            return;
+        }
     }
-    assert!(store.is_quiet());
+    panic!("it does not become quiet");
 }
 const CHECKSUM: u32 = 77;
 

@@ -283,8 +283,8 @@ impl Store {
             return false;
         }
         if !reclaim.walked && !reclaim.unreadable {
-            reclaim.owners.clear();
-            reclaim.listing = Listing::Read;
+            // Once: what a walk does not find either is not of objects.
+            self.walk(reclaim);
             return true;
         }
         if reclaim.unreadable {
@@ -310,6 +310,12 @@ impl Store {
             reclaim.listing = Listing::Next(index + 1);
         }
     }
+    /// Searches the page table from now on, and no longer what the summary names.
+    fn walk(&self, reclaim: &mut ObjectReclaim) {
+        reclaim.walked = true;
+        reclaim.search = Search { all: Some(self.geometry().subpages), ..Search::default() };
+        reclaim.listing = Listing::Looking;
+    }
     /// Finds what is needed, and decides whether moving it gains anything. None while it searches.
     fn plan(&mut self, reclaim: &mut ObjectReclaim) -> Option<bool> {
         let (g, extent) = (self.geometry(), reclaim.extent);
@@ -323,8 +329,7 @@ impl Store {
         self.search(reclaim)?;
         let weighs = reclaim.search.found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
         if !reclaim.walked && weighs < self.state.objects().needed(extent).weight {
-            reclaim.walked = true;
-            reclaim.search = Search { subpages: Vec::new(), all: Some(g.subpages), ..Search::default() };
+            self.walk(reclaim);
             self.search(reclaim)?;
         }
         let mut found = std::mem::take(&mut reclaim.search).found;

@@ -395,3 +395,44 @@ fn a_leaf_that_no_piece_has_is_an_error_and_nobody_waits_for_it() {
     settle(&mut made);
     assert_eq!(made.0.poisoned(), Some(FlashError::Corrupt));
 }
+
+/// No store makes such an extent, but a journal with right checksums may say that there is one.
+#[test]
+fn an_extent_of_objects_with_a_subpage_among_them_is_emptied() {
+    let mut made = made(few(), StoreConfig::default());
+    for first in [0, 1024] {
+        assert_eq!(made.0.write_objects(&batch(first, 1024, &[9; 16])).unwrap().taken, 1024);
+        settle(&mut made);
+    }
+    let extent = at(&made.0, 0).unwrap().flash_page / 8;
+    let mut checksums = fulgurite_format::Checksums::EMPTY;
+    checksums.push(77);
+    let (status, start) =
+        (status_when_written(Status::default()), fulgurite_format::FlashPage(u64::from(extent * 8 + 1)));
+    made.0.record(Record::Write { page: 300, start, valid: 1, status, checksums }).unwrap();
+    made.0.sync().unwrap();
+    settle(&mut made);
+
+    // As an opening finds it. The summary names all objects, and not the subpage.
+    made.0 = crate::recover::recover(&mut made.1, StoreConfig::default()).unwrap().0;
+    settle(&mut made);
+    made.0.reclaim_extent(extent, true);
+    settle(&mut made);
+    assert!((0..2048).all(|subpage| at(&made.0, subpage).unwrap().flash_page / 8 != extent));
+    assert_eq!((made.0.state.live(extent), made.0.state.objects().live(extent)), (1, 0));
+    // What is left is of no object, and is copied as a subpage.
+    made.0.reclaim_extent(extent, false);
+    settle(&mut made);
+    assert_eq!(made.0.state.live(extent), 0);
+}
+#[test]
+fn no_journal_says_that_an_object_is_longer_than_its_flash_page() {
+    let store = store(few());
+    let written = |length, offset| {
+        let mut written = fulgurite_format::ObjectsWritten::new(100, status_when_written(Status::default()));
+        written.push(fulgurite_format::ObjectWritten { subpage: 4000, length, offset, checksum: 1 });
+        store.state.may_write(&written)
+    };
+    assert!(written(4096, 0) && written(4080, 16));
+    assert!(!written(0x7fff, 0) && !written(u16::MAX, 0) && !written(4097, 0) && !written(4081, 16));
+}
