@@ -56,7 +56,7 @@ pub use near::{Near, NearView};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use residency::State;
-pub use seal::{Sealed, Unsealed};
+pub use seal::{Sealed, Unsealed, Writer};
 pub use shared::{Shape, Shared};
 pub use table::Table;
 pub use users::Users;

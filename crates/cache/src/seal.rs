@@ -34,6 +34,17 @@ const PUMP_DEPTH_BESIDE_READS: usize = 96;
 /// Writes that begin together, so that they become large requests.
 const PUMP_BATCH: usize = 64;
 
+/// What makes a frame writable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Writer {
+    /// It waits for a sync that makes room, where there is none.
+    MayWait,
+    /// The sync waits for this writer, so it is refused at once where there is no room.
+    HoldsUpSync,
+    /// It is a part of the sync.
+    OfSync,
+}
+
 /// Whether a frame may be written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsealed {
@@ -205,9 +216,8 @@ impl<U: Users, R: Replacement> Cache<U, R> {
         (self.locals().filter(differs).count() + self.write_backs()) as u64
     }
 
-    /// Makes a sealed frame, of any cache, writable. `for_sync`: the writer is part of a sync. The
-    /// caller holds the frame.
-    pub fn unseal(&mut self, subpage: u32, frame: FrameIndex, for_sync: bool, now_ns: u64) -> Unsealed {
+    /// Makes a sealed frame, of any cache, writable. The caller holds the frame.
+    pub fn unseal(&mut self, subpage: u32, frame: FrameIndex, writer: Writer, now_ns: u64) -> Unsealed {
         let shared = self.shared.clone();
         let dirty = &shared.frames.marks(frame).dirty;
         let seen = dirty.load(Ordering::Acquire);
@@ -218,14 +228,21 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             return Unsealed::Never;
         }
         if seen == ASKS {
-            return match shared.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)) {
+            return match shared
+                .backing()
+                .map_or(Ok(()), |backing| backing.begin_change(subpage, writer == Writer::OfSync))
+            {
                 Ok(()) => {
                     shared.frames.marks(frame).allow_writes();
                     Unsealed::Yes
                 }
                 // The sync that is being written makes room.
                 Err(_) if shared.cut.makes_room() => Unsealed::Later,
-                Err(FlashError::NoSpace) if shared.backing().is_some_and(Backing::waits_for_room) => Unsealed::Later,
+                Err(FlashError::NoSpace)
+                    if writer == Writer::MayWait && shared.backing().is_some_and(Backing::waits_for_room) =>
+                {
+                    Unsealed::Later
+                }
                 Err(error) => Unsealed::Refused(error),
             };
         }
@@ -233,7 +250,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             return Unsealed::Later;
         }
         // One more change than the one that is being written.
-        if shared.backing().is_some_and(|backing| backing.asks() && backing.begin_change(false).is_err()) {
+        if shared.backing().is_some_and(|backing| backing.asks() && backing.begin_change(subpage, false).is_err()) {
             return Unsealed::Later;
         }
         if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -176,7 +176,7 @@ impl Host {
     }
     /// Claims until a claim is refused, at most `most` times.
     fn claims(&self, most: u64) -> u64 {
-        (0..most).take_while(|_| self.flash.begin_change(false).is_ok()).count() as u64
+        (0..most).take_while(|_| self.flash.begin_change(0, false).is_ok()).count() as u64
     }
 }
 
@@ -188,7 +188,7 @@ fn whoever_changes_something_gets_no_more_than_the_device_says() {
         if begins { versions.sync_begins() } else { versions.sync_ended(true) }
     };
     host.region.set_room(1000);
-    assert!(!host.flash.asks() && host.flash.begin_change(false).is_ok(), "nobody has said what differs");
+    assert!(!host.flash.asks() && host.flash.begin_change(0, false).is_ok(), "nobody has said what differs");
     assert!(host.flash.leave_for_sync(100) && !host.flash.asks());
     // It is seen in time that there is not much left.
     let mut room = 1000;
@@ -214,7 +214,7 @@ fn whoever_changes_something_gets_no_more_than_the_device_says() {
     host.write(50, Status::NO_SPACE);
     assert_eq!(host.claims(10), 0);
     // What a sync changes is granted in any case, and the room that it makes is for all.
-    assert!(host.flash.begin_change(true).is_ok());
+    assert!(host.flash.begin_change(0, true).is_ok());
     versions(&host, true);
     for n in 0..first as u32 {
         host.write(n % 100, Status::SUCCESS);
@@ -254,7 +254,7 @@ fn nonsense(seed: u64) -> u64 {
                 };
                 host.region.set_room(said);
             }
-            3..=9 => match host.flash.begin_change(random.one_in(8)) {
+            3..=9 => match host.flash.begin_change(0, random.one_in(8)) {
                 Ok(()) => granted += 1,
                 Err(error) => {
                     assert_eq!(error, FlashError::NoSpace);

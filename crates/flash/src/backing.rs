@@ -14,11 +14,11 @@ pub trait Backing: Send + Sync {
     /// ([`Backing::begin_change`]): the medium has hardly more room than what may have been changed
     /// already. Asked at each miss; so it should be a load or two.
     fn asks(&self) -> bool;
-    /// Claims room for such a change. `for_sync`: a sync that has begun makes it.
+    /// Claims room for such a change of this subpage. `for_sync`: a sync that has begun makes it.
     ///
     /// # Errors
     /// [`FlashError::NoSpace`] when there is none; the subpage must not be changed then.
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError>;
+    fn begin_change(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError>;
     /// After a refusal for want of room: whether to wait, because a sync is on its way that makes
     /// some.
     fn waits_for_room(&self) -> bool;
@@ -77,7 +77,7 @@ impl Backing for ReadOnly {
     fn asks(&self) -> bool {
         false
     }
-    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
+    fn begin_change(&self, _: u32, _: bool) -> Result<(), FlashError> {
         Err(ReadOnly::ERROR)
     }
     fn waits_for_room(&self) -> bool {

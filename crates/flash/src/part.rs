@@ -78,8 +78,8 @@ impl Backing for PartOfFlash {
     fn asks(&self) -> bool {
         self.inner.backing().is_some_and(Backing::asks)
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync))
+    fn begin_change(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(self.first + subpage, for_sync))
     }
     fn waits_for_room(&self) -> bool {
         self.inner.backing().is_some_and(Backing::waits_for_room)

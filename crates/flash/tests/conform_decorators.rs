@@ -89,7 +89,7 @@ impl Backing for Odd {
     fn asks(&self) -> bool {
         true
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+    fn begin_change(&self, _: u32, for_sync: bool) -> Result<(), FlashError> {
         if for_sync { Ok(()) } else { Err(FlashError::NoSpace) }
     }
     fn waits_for_room(&self) -> bool {
@@ -257,7 +257,7 @@ fn check(flash: &dyn Flash, received: &[Arc<Mutex<Received>>], seen: &Seen) {
             [(true, true), (true, false), (true, true)]
         );
         assert!(backing.asks() && backing.waits_for_room(), "{name}");
-        assert_eq!((backing.begin_change(true), backing.begin_change(false)), (Ok(()), Err(FlashError::NoSpace)));
+        assert_eq!((backing.begin_change(0, true), backing.begin_change(0, false)), (Ok(()), Err(FlashError::NoSpace)));
     }
     assert_eq!(flash.versions().map(Versions::tokens), seen.has_versions.then(|| vec![77]), "{name}");
     assert_eq!(flash.trim(SubpageIndex(8), 3), Ok(()));

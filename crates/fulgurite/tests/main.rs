@@ -39,6 +39,7 @@ mod model_sync;
 mod model_transactions;
 mod model_views;
 mod regression_failed_syncs;
+mod regression_full_objects;
 mod regression_full_pool;
 mod regression_halted_workers;
 mod regression_last_handle;

@@ -92,8 +92,8 @@ impl Backing for Panics {
     fn asks(&self) -> bool {
         self.inner.backing().unwrap().asks()
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.backing().unwrap().begin_change(for_sync)
+    fn begin_change(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.backing().unwrap().begin_change(subpage, for_sync)
     }
     fn waits_for_room(&self) -> bool {
         self.inner.backing().unwrap().waits_for_room()

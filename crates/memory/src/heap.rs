@@ -269,6 +269,25 @@ impl Heap {
         Ok(())
     }
 
+    /// As [`Heap::free`], of what `allocate` has just handed out and nobody could write. What was
+    /// never written goes back to its slab: a list of free objects would be written there, which
+    /// takes the room in a full pool that the caller was refused.
+    ///
+    /// # Errors
+    /// As [`Heap::free`].
+    pub(crate) fn free_unwritten<M: Memory>(
+        &self,
+        memory: &mut M,
+        at: Address,
+        bytes: usize,
+    ) -> Result<(), AccessError> {
+        let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS && !M::TRACKED);
+        match class {
+            Some(class) if hold(&self.classes[class].state).undo_cut(at, class_bytes(class)) => Ok(()),
+            _ => self.free(memory, at, bytes),
+        }
+    }
+
     /// Accounts for an object that was handed out before a crash.
     #[cold]
     fn adopt(&self, class: usize, at: Address) -> Result<(), AccessError> {

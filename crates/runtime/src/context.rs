@@ -282,14 +282,13 @@ impl Context {
         at: Address,
         access: impl Fn(&mut Context, Address) -> Result<NonNull<u8>, AccessError>,
     ) -> Result<NonNull<u8>, AccessError> {
-        let for_sync = self.is_own_job();
         loop {
             self.enough_stack()?;
             let byte = access(self, at)?;
             let frame = self.frame_of(byte);
             let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE) as u32;
-            match self.with_fibers(|fibers| fibers.cache.unseal(subpage, frame, for_sync, fibers.shared.clock.now_ns()))
-            {
+            let writer = self.writer();
+            match self.with_fibers(|fibers| fibers.cache.unseal(subpage, frame, writer, fibers.shared.clock.now_ns())) {
                 Unsealed::Yes => {
                     // SAFETY: the access has just returned it, and nothing has switched since.
                     if unsafe { self.mark_dirty(byte) } {

@@ -18,6 +18,11 @@
 //! again after its write. So the owner of the frames counts those that differ at the end of each
 //! sync ([`Changes::counted`]). Claims made meanwhile are added.
 //!
+//! In a pool of objects, only its space bounds what can be live. There, a change that adds data
+//! leaves some room to those that replace or remove some ([`Changes::claim`]). A removal writes a
+//! few subpages, whose older contents stay until the next sync. So without that room, a pool that
+//! is full could not be emptied.
+//!
 //! Invariant while claiming: claims are at most the store's room, except a sync's own changes,
 //! which always pass and have room kept. Nothing here depends on time, and it takes no lock but its
 //! own. The store's lock is held when room is asked for.
@@ -43,8 +48,9 @@ pub struct Changes {
     asks: AtomicBool,
     /// Little is left to be claimed.
     low: AtomicBool,
-    /// Claims that were handed over and not taken.
+    /// Claims that were handed over and not taken, of which `to_grow` may be taken to add data.
     credit: AtomicU64,
+    to_grow: AtomicU64,
     ledger: Mutex<Ledger>,
 }
 
@@ -64,8 +70,8 @@ struct Ledger {
     saved: u64,
     /// Claims since frames began to be counted, while they are.
     since: Option<u64>,
-    /// How many requests were refused since a place was last claimed.
-    refusals: u32,
+    /// How many requests were refused since a place was last claimed: to change, and to add data.
+    refusals: [u32; 2],
     /// Syncs that have begun and not ended.
     syncs: u32,
     /// Places that may be given before the store's room is read again.
@@ -102,7 +108,7 @@ impl Changes {
     pub fn watch(&self, frames: u64, room: u64) {
         let mut ledger = self.ledger();
         *ledger = ledger.anew(frames);
-        self.credit.store(0, Ordering::Relaxed);
+        self.take_back();
         let asks = frames > 0 && room < ledger.enough();
         ledger.read_after = room.saturating_sub(ledger.enough());
         self.asks.store(asks, Ordering::Release);
@@ -118,21 +124,31 @@ impl Changes {
     pub fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
-    /// Takes a claim, if one is at hand.
+    /// Takes a claim, if one is at hand. `grows`: to add data.
     #[must_use]
-    pub fn take(&self) -> bool {
-        let taken = self.credit.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |credit| credit.checked_sub(1));
-        taken.is_ok()
+    pub fn take(&self, grows: bool) -> bool {
+        let take_of = |credit: &AtomicU64| {
+            credit.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |credit| credit.checked_sub(1)).is_ok()
+        };
+        !grows && take_of(&self.credit) || take_of(&self.to_grow)
     }
-    /// None was left, and the store has this much room. Returns whether the subpage may be changed.
+    /// Claims that were handed over and not taken, which nobody can take any more.
+    fn take_back(&self) -> u64 {
+        self.credit.swap(0, Ordering::AcqRel) + self.to_grow.swap(0, Ordering::AcqRel)
+    }
+    fn untaken(&self) -> u64 {
+        self.credit.load(Ordering::Relaxed) + self.to_grow.load(Ordering::Relaxed)
+    }
+    /// None was left, and the store has this much room, of which `left` is for others. Returns
+    /// whether the subpage may be changed.
     #[must_use]
-    pub fn claim(&self, room: u64) -> bool {
+    pub fn claim(&self, room: u64, left: u64) -> bool {
         let mut ledger = self.ledger();
         // An eighth more than where it begins. Each switch visits all frames, so it should not
         // alternate.
         if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
             ledger.read_after = room.saturating_sub(ledger.enough());
-            self.credit.store(0, Ordering::Relaxed);
+            self.take_back();
             self.low.store(false, Ordering::Relaxed);
             self.asks.store(false, Ordering::Release);
             return true;
@@ -141,13 +157,16 @@ impl Changes {
         ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
         let free = room.saturating_sub(ledger.spoken_for());
         self.low.store(free <= (room / 4).min(LOW), Ordering::Relaxed);
+        // What was handed over to change what is there is a part of what is left for that.
+        let free = free.min((free + self.credit.load(Ordering::Relaxed)).saturating_sub(left));
         if free == 0 {
-            ledger.refusals = 1;
+            ledger.refusals[usize::from(left > 0)] = 1;
             return false;
         }
         let batch = (free / 4).clamp(1, BATCH);
         ledger.add(batch);
-        self.credit.fetch_add(batch - 1, Ordering::AcqRel);
+        let credit = if left > 0 { &self.to_grow } else { &self.credit };
+        credit.fetch_add(batch - 1, Ordering::AcqRel);
         true
     }
     /// A sync saves something: it must be made, whatever was counted.
@@ -156,22 +175,23 @@ impl Changes {
         ledger.saved += 1;
         ledger.add(1);
     }
-    /// Whether a request was just refused, so that this one is, too. Counts it.
-    pub fn repeat_refusal(&self) -> bool {
+    /// Whether such a request was just refused, so that this one is, too. Counts it.
+    pub fn repeat_refusal(&self, grows: bool) -> bool {
         let mut ledger = self.ledger();
-        if ledger.refusals > 0 {
-            ledger.refusals = (ledger.refusals + 1) % REFUSALS;
+        let refusals = &mut ledger.refusals[usize::from(grows)];
+        if *refusals > 0 {
+            *refusals = (*refusals + 1) % REFUSALS;
         }
-        ledger.refusals > 0
+        *refusals > 0
     }
     /// Subpages that differ and have no place yet, as far as changes ask for places.
     pub fn claimed(&self) -> u64 {
         let ledger = self.ledger();
-        (ledger.claimed + ledger.in_cut).saturating_sub(self.credit.load(Ordering::Relaxed))
+        (ledger.claimed + ledger.in_cut).saturating_sub(self.untaken())
     }
     /// The part of the store's room that is not claimed.
     pub fn left(&self, room: u64) -> u64 {
-        room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.credit.load(Ordering::Relaxed))
+        room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.untaken())
     }
     /// Whether what differs has its room if `taken` of it is used for something else.
     #[must_use]
@@ -189,7 +209,7 @@ impl Changes {
     /// From now on changes ask, and all frames may differ.
     fn begin_to_ask(&self, ledger: &mut Ledger) {
         (ledger.claimed, ledger.in_cut) = (ledger.frames, 0);
-        self.credit.store(0, Ordering::Relaxed);
+        self.take_back();
         self.asks.store(true, Ordering::Release);
     }
     /// As [`Changes::leaves`] while changes do not ask: all frames may differ. Without room for
@@ -227,7 +247,7 @@ impl Changes {
     pub fn took(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
         // It may have made some, too.
-        ledger.refusals = 0;
+        ledger.refusals = [0; 2];
         ledger.read_after = ledger.read_after.saturating_sub(room);
         ledger.frames > 0 && !self.asks() && ledger.read_after == 0
     }
@@ -270,20 +290,20 @@ impl Changes {
         let mut ledger = self.ledger();
         ledger.syncs += 1;
         ledger.in_cut += std::mem::take(&mut ledger.claimed);
-        // Claims that were not taken belong to no change.
-        let unused = self.credit.swap(0, Ordering::AcqRel);
+        // What nobody has taken was claimed for nobody.
+        let unused = self.take_back();
         ledger.in_cut = ledger.in_cut.saturating_sub(unused);
         ledger.saved = 0;
     }
     /// What it wrote has a name, and all of it its place.
     pub fn named(&self) {
         let mut ledger = self.ledger();
-        (ledger.in_cut, ledger.refusals) = (0, 0);
+        (ledger.in_cut, ledger.refusals) = (0, [0; 2]);
     }
     /// The owner of the frames begins to count those that differ.
     pub fn counting_begins(&self) {
         let mut ledger = self.ledger();
-        let unused = self.credit.swap(0, Ordering::AcqRel);
+        let unused = self.take_back();
         ledger.claimed = ledger.claimed.saturating_sub(unused);
         ledger.since = Some(0);
     }
@@ -294,7 +314,7 @@ impl Changes {
         // Not before: what is claimed while frames are counted counts twice.
         self.low.store(false, Ordering::Relaxed);
         if self.asks() {
-            (ledger.claimed, ledger.in_cut, ledger.refusals) = (frames + since, 0, 0);
+            (ledger.claimed, ledger.in_cut, ledger.refusals) = (frames + since, 0, [0; 2]);
         }
     }
     /// It has ended, and made a token or not.
@@ -305,7 +325,7 @@ impl Changes {
         if !made {
             ledger.claimed += left;
         }
-        (ledger.read_after, ledger.refusals) = (0, 0);
+        (ledger.read_after, ledger.refusals) = (0, [0; 2]);
         if made {
             ledger.kept = 0;
         }
@@ -314,7 +334,7 @@ impl Changes {
     pub fn forgotten(&self) {
         let mut ledger = self.ledger();
         *ledger = ledger.anew(ledger.frames);
-        self.credit.store(0, Ordering::Relaxed);
+        self.take_back();
         self.low.store(false, Ordering::Relaxed);
     }
 }
@@ -325,7 +345,7 @@ mod tests {
 
     /// Claims until one is refused, at most `most` times.
     fn claims(changes: &Changes, room: u64, most: u64) -> u64 {
-        (0..most).take_while(|_| changes.take() || changes.claim(room)).count() as u64
+        (0..most).take_while(|_| changes.take(false) || changes.claim(room, 0)).count() as u64
     }
 
     #[test]
@@ -348,17 +368,34 @@ mod tests {
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC);
     }
     #[test]
-    fn that_little_is_left_is_reported_before_it_ends() {
+    fn what_adds_data_leaves_room_to_what_changes_it() {
+        let changes = Changes::default();
+        let adds =
+            |room, left| (0..2000).take_while(|_| changes.take(true) || changes.claim(room, left)).count() as u64;
+        changes.watch(1000, 700);
+        assert_eq!(adds(700, 100), 700 - KEPT_FOR_SYNC - 100);
+        // The refusal of one is none of the other.
+        assert!(changes.repeat_refusal(true) && !changes.repeat_refusal(false));
+        assert_eq!(claims(&changes, 700, 2000), 100);
+        // Claims that were handed over for changes are a part of what is left for them.
+        changes.watch(1000, 700);
+        assert_eq!(claims(&changes, 700, 1), 1);
+        assert_eq!(adds(700, 100), 700 - KEPT_FOR_SYNC - 100 - 1);
+        assert_eq!(claims(&changes, 700, 2000), 100);
+    }
+    #[test]
+    fn that_little_is_left_is_told_before_it_ends() {
         let changes = Changes::default();
         changes.watch(1000, 700);
-        let claimed = (0..700).take_while(|_| !changes.is_low() && (changes.take() || changes.claim(700))).count();
+        let claimed =
+            (0..700).take_while(|_| !changes.is_low() && (changes.take(false) || changes.claim(700, 0))).count();
         assert!(changes.is_low() && (300..570).contains(&claimed), "{claimed}");
         changes.named();
         changes.counting_begins();
         assert!(changes.is_low());
         changes.counted(0);
         // Also where there is none at all.
-        assert!(!changes.is_low() && !changes.claim(0) && changes.is_low());
+        assert!(!changes.is_low() && !changes.claim(0, 0) && changes.is_low());
     }
     #[test]
     fn room_that_runs_out_is_seen_in_time_and_all_frames_count_as_claimed_then() {
@@ -377,7 +414,7 @@ mod tests {
         // After the sync there is much room again, and no change has to ask.
         changes.sync_begins();
         changes.sync_ended(true);
-        assert!(changes.claim(4000));
+        assert!(changes.claim(4000, 0));
         assert!(!changes.asks());
     }
     /// Forgetting DRAM in the middle of a sync does not forget that sync: while it lasts, every
@@ -388,9 +425,9 @@ mod tests {
         changes.watch(1000, 700);
         changes.sync_begins();
         changes.forgotten();
-        assert!(changes.claim(100_000) && changes.asks());
+        assert!(changes.claim(100_000, 0) && changes.asks());
         changes.sync_ended(true);
-        assert!(changes.claim(100_000) && !changes.asks());
+        assert!(changes.claim(100_000, 0) && !changes.asks());
     }
     #[test]
     fn what_begins_in_a_sync_is_set_right_at_its_end() {
@@ -406,12 +443,12 @@ mod tests {
         changes.named();
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 200, "800 of 1,000 have their places");
         changes.counting_begins();
-        assert!(!changes.claim(700) && changes.repeat_refusal());
-        // Only some of those that asked have changed anything; one more asks meanwhile.
+        assert!(!changes.claim(700, 0) && changes.repeat_refusal(false));
+        // Of those that asked only some have changed anything; one more asks meanwhile.
         changes.claim_for_sync();
         changes.counted(50);
         changes.sync_ended(true);
-        assert!(!changes.repeat_refusal());
+        assert!(!changes.repeat_refusal(false));
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 51);
     }
     #[test]
@@ -419,7 +456,7 @@ mod tests {
         let changes = Changes::default();
         changes.watch(1000, 300);
         assert_eq!(claims(&changes, 300, 2000), 300 - 75);
-        assert!((2..REFUSALS).all(|_| changes.repeat_refusal()) && !changes.repeat_refusal());
+        assert!((2..REFUSALS).all(|_| changes.repeat_refusal(false)) && !changes.repeat_refusal(false));
         assert!(!changes.placed(100));
         assert!(!changes.leaves(200, 1) && changes.leaves(200, 0));
         // A quarter of the room was kept; some of the writes fail.
@@ -460,31 +497,31 @@ mod tests {
         let changes = watched(1000, 700);
         changes.sync_begins();
         changes.sync_ended(true);
-        assert!(changes.claim(1693) && changes.asks());
-        assert!(changes.claim(1694) && !changes.asks());
+        assert!(changes.claim(1693, 0) && changes.asks());
+        assert!(changes.claim(1694, 0) && !changes.asks());
     }
     #[test]
     fn what_is_taken_for_something_else_ends_refusals() {
         let changes = watched(1000, 4);
         // One at a time where there are few, and a quarter is kept.
-        assert_eq!((claims(&changes, 4, 10), changes.take()), (3, false));
-        assert!(changes.repeat_refusal());
-        assert!(!changes.took(0) && !changes.repeat_refusal());
+        assert_eq!((claims(&changes, 4, 10), changes.take(false)), (3, false));
+        assert!(changes.repeat_refusal(false));
+        assert!(!changes.took(0) && !changes.repeat_refusal(false));
     }
     #[test]
     fn claims_are_counted_until_they_have_their_place() {
         let changes = watched(1000, 500);
         // 125 are kept, and of 375 no more than 64 are handed over at once.
-        assert!(changes.claim(500));
+        assert!(changes.claim(500, 0));
         assert_eq!(changes.claimed(), 1);
-        assert_eq!(((0..200).take_while(|_| changes.take()).count(), changes.claimed()), (63, 64));
-        assert!(changes.claim(500));
+        assert_eq!(((0..200).take_while(|_| changes.take(false)).count(), changes.claimed()), (63, 64));
+        assert!(changes.claim(500, 0));
         assert_eq!(changes.claimed(), 65);
         // What was handed over needs its room, taken or not.
         assert!(changes.leaves(500, 500 - 128 - 125) && !changes.leaves(500, 500 - 128 - 124));
         changes.sync_begins();
-        // Claims that were not taken belong to no change.
-        assert!(changes.claimed() == 65 && !changes.take());
+        // What nobody has taken was claimed for nobody.
+        assert!(changes.claimed() == 65 && !changes.take(false));
         assert!(changes.leaves(500, 500 - 65 - 125) && !changes.leaves(500, 500 - 65 - 124));
         assert!(!changes.placed(5));
         changes.displaced();
@@ -496,9 +533,9 @@ mod tests {
         changes.claim_for_sync();
         assert_eq!(changes.claimed(), 2);
         // While frames are counted, what is claimed is added; what was handed over before is not.
-        assert!(changes.claim(500));
+        assert!(changes.claim(500, 0));
         changes.counting_begins();
-        assert!(!changes.take() && changes.claimed() == 3);
+        assert!(!changes.take(false) && changes.claimed() == 3);
         changes.claim_for_sync();
         changes.counted(10);
         assert_eq!(changes.claimed(), 11);
@@ -537,7 +574,7 @@ mod tests {
         assert_eq!(claims(&changes, 400, 2000), 400 - 100 - 400 / 4);
         assert!(!changes.reserve(400, 1));
         changes.release(100);
-        assert!(changes.reserve(400, 100) && !changes.claim(400));
+        assert!(changes.reserve(400, 100) && !changes.claim(400, 0));
         changes.release(100);
         assert_eq!(claims(&changes, 400, 2000), 100);
     }

@@ -764,8 +764,8 @@ impl Backing for Pool {
     fn asks(&self) -> bool {
         self.changes.asks()
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.claim(for_sync)
+    fn begin_change(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError> {
+        self.claim(subpage, for_sync)
     }
     fn waits_for_room(&self) -> bool {
         self.helpers.waits_for_sync()

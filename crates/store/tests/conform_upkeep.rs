@@ -149,7 +149,7 @@ fn claims_end_with_the_places_that_are_given() {
     while Layer::work(&pool) {}
     pool.leave_for_sync(pool.info().room);
     assert!(Backing::asks(&pool));
-    (0..9).for_each(|_| Backing::begin_change(&pool, false).unwrap());
+    (0..9).for_each(|_| Backing::begin_change(&pool, 0, false).unwrap());
     let differ = |pool: &Pool| fulgurite_flash::Versions::uncommitted(pool);
     assert_eq!(differ(&pool), Some(9));
     let mut places = vec![0; 5];
@@ -162,7 +162,7 @@ fn claims_end_with_the_places_that_are_given() {
     Layer::written(&pool, &mut vec![written]).unwrap();
     assert_eq!((differ(&pool), pool.uncommitted()), (Some(9), 1));
     // One that a sync makes is granted in any case.
-    Backing::begin_change(&pool, true).unwrap();
+    Backing::begin_change(&pool, 0, true).unwrap();
     assert_eq!(differ(&pool), Some(10));
     pool.leave_for_sync(0);
     assert_eq!((Backing::asks(&pool), differ(&pool)), (false, Some(1)));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use fulgurite_cache::marks::DIRTY;
 use fulgurite_cache::residency::{frame_of, hit};
-use fulgurite_cache::{Miss, Step as Missed, Table, Unsealed};
+use fulgurite_cache::{Miss, Step as Missed, Table, Unsealed, Writer};
 use fulgurite_flash::FlashError;
 use fulgurite_format::FrameIndex;
 use fulgurite_policy::{FiberIndex, Point, Waiter};
@@ -271,7 +271,7 @@ impl Machine {
                 _ => true,
             };
             if !may {
-                match here.cache.unseal(subpage, frame, false, now) {
+                match here.cache.unseal(subpage, frame, Writer::MayWait, now) {
                     Unsealed::Yes => {
                         world.report.unsealed += 1;
                         continue;

@@ -162,9 +162,9 @@ impl Backing for DeviceFlash {
             None => self.opening.shared.room.asks(),
         }
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+    fn begin_change(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError> {
         match self.here() {
-            Some(flash) => flash.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)),
+            Some(flash) => flash.backing().map_or(Ok(()), |backing| backing.begin_change(subpage, for_sync)),
             None => self.opening.shared.begin_change(for_sync),
         }
     }

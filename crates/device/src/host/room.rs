@@ -156,11 +156,11 @@ impl Shared {
             changes.claim_for_sync();
             return Ok(());
         }
-        if changes.take() {
+        if changes.take(false) {
             return Ok(());
         }
         let naming = self.room.naming();
-        if !changes.claim(self.room_now(&naming)) {
+        if !changes.claim(self.room_now(&naming), 0) {
             return Err(FlashError::NoSpace);
         }
         helpers.note_places();

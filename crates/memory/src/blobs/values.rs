@@ -130,7 +130,12 @@ impl<L: Latch> Values<L> {
         match written {
             Ok(()) => Ok(span),
             Err(error) => {
-                self.free(memory, span);
+                if object {
+                    self.free(memory, span);
+                } else {
+                    let freed = self.heap.free_unwritten(memory, at, len);
+                    debug_assert!(freed.is_ok(), "a value that was allocated");
+                }
                 Err(error)
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::size_class::CLASSES;
@@ -65,12 +65,26 @@ impl ClassState {
         }
         let at = self.next;
         self.cut += 1;
-        self.next = at.add(size);
-        // The tail of a subpage that holds no whole object stays unused.
-        if size < SUBPAGE && self.next.subpage_offset() as u64 + size > SUBPAGE {
-            self.next = self.next.add(SUBPAGE - self.next.subpage_offset() as u64);
-        }
+        self.next = Self::behind(at, size);
         Some(at)
+    }
+    /// Where the object behind the one at `at` begins.
+    fn behind(at: Address, size: u64) -> Address {
+        let next = at.add(size);
+        // The tail of a subpage that holds no whole object stays unused.
+        let holds_none = size < SUBPAGE && next.subpage_offset() as u64 + size > SUBPAGE;
+        if holds_none { next.add(SUBPAGE - next.subpage_offset() as u64) } else { next }
+    }
+    /// Gives the object back to the current slab that was cut from it last. Returns whether it was.
+    pub(super) fn undo_cut(&mut self, at: Address, size: u64) -> bool {
+        let page = PAGE_BYTES as u64;
+        let in_slab = !self.end.is_null() && at.linear() / page == (self.end.linear() - 1) / page;
+        let is_last = in_slab && Self::behind(at, size) == self.next;
+        if is_last {
+            self.next = at;
+            self.cut -= 1;
+        }
+        is_last
     }
     pub(super) fn in_use(&self) -> u64 {
         self.cut - self.cached.len() as u64 - self.listed - self.moving

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fulgurite_cache::Writer;
 use fulgurite_flash::{Backing, Flash, FlashError, Objects as Packs};
 use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{OBJECT_BYTES_MAX, Pressure};
@@ -133,7 +134,7 @@ impl Context {
             }
             let claim = || {
                 if !has_claimed {
-                    self.claim()?;
+                    self.claim(number)?;
                     has_claimed = true;
                 }
                 Ok(())
@@ -145,7 +146,11 @@ impl Context {
                     let _ = objects.write_shard_of(number, pool);
                     return Ok(());
                 }
-                Put::Refused(FlashError::NoSpace) if backing_waits(&*shared.flash) => self.sleep(LOOK_AGAIN)?,
+                Put::Refused(FlashError::NoSpace)
+                    if self.writer() == Writer::MayWait && backing_waits(&*shared.flash) =>
+                {
+                    self.sleep(LOOK_AGAIN)?;
+                }
                 Put::Refused(source) => return Err(of_flash(source)),
                 Put::Wait => {
                     objects.write_shard_of(number, pool).map_err(of_flash)?;
@@ -175,9 +180,9 @@ impl Context {
     }
 
     /// A place in the pool for one object that differs from it.
-    fn claim(&self) -> Result<(), FlashError> {
+    fn claim(&self, number: u32) -> Result<(), FlashError> {
         match self.shared.flash.backing() {
-            Some(backing) if backing.asks() => backing.begin_change(self.is_own_job()),
+            Some(backing) if backing.asks() => backing.begin_change(number, self.is_own_job()),
             _ => Ok(()),
         }
     }
@@ -185,7 +190,7 @@ impl Context {
     /// Frees the object at `at`, to which nothing leads any more.
     pub fn free_object(&mut self, at: Address) {
         let (Ok(number), Some(objects)) = (self.object_number(at), &self.shared.objects) else { return };
-        if objects.free(number, || self.claim()) != Pressure::None
+        if objects.free(number, || self.claim(number)) != Pressure::None
             && let Some(pool) = self.shared.flash.backing().and_then(|backing| backing.objects())
         {
             // An error of the batch is for those that wait for it.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Wake as WakeTrait, Waker};
 use std::time::Duration;
 
+use fulgurite_cache::Writer;
 use parking_lot::Mutex;
 
 use super::Context;
@@ -71,6 +72,17 @@ impl Context {
             self.sleep(LOOK_AGAIN)?;
         }
         Ok(())
+    }
+
+    /// What a change in this job is to a sync. A sync that has closed the gate waits for the open
+    /// sections, so what is in one must not wait for the room that this sync makes.
+    pub(super) fn writer(&self) -> Writer {
+        let gate = &self.shared.gates[self.state.worker as usize];
+        match self.state.in_section() && gate.closed.load(Ordering::Relaxed) {
+            _ if self.is_own_job() => Writer::OfSync,
+            true => Writer::HoldsUpSync,
+            false => Writer::MayWait,
+        }
     }
 
     /// Waits until the gate is open. The runtime's own jobs do not: they run because it is closed.

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
-use fulgurite_flash::FlashError;
+use fulgurite_flash::{FlashError, Location};
 use fulgurite_format::Status;
 
 use super::{Inner, Pool, PoolError, SUBPAGES_PER_PAGE};
@@ -175,7 +175,7 @@ impl Pool {
         taken + u64::from(SUBPAGES_PER_PAGE)
     }
     /// As [`fulgurite_flash::Backing::begin_change`].
-    pub(super) fn claim(&self, for_sync: bool) -> Result<(), FlashError> {
+    pub(super) fn claim(&self, subpage: u32, for_sync: bool) -> Result<(), FlashError> {
         if !self.changes.asks() {
             return Ok(());
         }
@@ -183,15 +183,23 @@ impl Pool {
             self.changes.claim_for_sync();
             return Ok(());
         }
-        if self.changes.take() {
+        // Where addresses do not bound the data, what is new leaves room to change what is there.
+        let grows = self.opened_as.objects && self.place_now(subpage) == Location::Unmapped;
+        if self.changes.take(grows) {
             return Ok(());
         }
-        if self.changes.repeat_refusal() {
+        if self.changes.repeat_refusal(grows) {
             return Err(FlashError::NoSpace);
         }
         let inner = self.lock_to_read();
         inner.failed()?;
-        if !self.changes.claim(inner.store.room_for_changes()) {
+        let left = match (grows, self.map.get(subpage)) {
+            (false, _) => 0,
+            (true, None) => inner.store.room_left_by_new_data(),
+            // An object that was freed is used again. It was there when the pool became full.
+            (true, Some(_)) => inner.store.room_left_by_new_data() / 2,
+        };
+        if !self.changes.claim(inner.store.room_for_changes(), left) {
             return Err(FlashError::NoSpace);
         }
         // Where a thread syncs for waiters, their time begins anew.

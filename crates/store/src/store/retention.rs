@@ -155,7 +155,11 @@ impl Store {
         let unsynced = older.min(self.uncommitted);
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         // Little would be gained by letting go of either.
-        if unsynced.max(older - unsynced) < all / 32 && self.config.uncommitted_max == u64::MAX {
+        let little = (all / 32).min(match self.room_left_by_new_data() {
+            0 => u64::MAX,
+            left => left / 4,
+        });
+        if unsynced.max(older - unsynced) < little && self.config.uncommitted_max == u64::MAX {
             return Shortage::Space;
         }
         if unsynced >= older - unsynced { Shortage::Unsynced } else { Shortage::Tokens }

@@ -26,6 +26,10 @@ const SUBPAGE_BYTES_OF_CHECKPOINT: u64 = 4;
 const VERSION_BYTES_OF_CHECKPOINT: u64 = 40;
 /// The most checkpoints of which the room is kept free.
 const CHECKPOINTS: u32 = 4;
+/// What new data leaves to changes of what is there: a part of the pool, within these bounds.
+const PART_LEFT: u64 = 64;
+const LEFT_LEAST: u64 = 64;
+const LEFT_MOST: u64 = 1024;
 
 impl Store {
     /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in
@@ -72,6 +76,13 @@ impl Store {
         let waiting: u64 = log.queue.iter().map(|page| page.objects.len() as u64).sum();
         let placed = self.placed.saturating_sub(waiting) * u64::from(PAGE_WEIGHT);
         self.most_weight(self.geometry()).saturating_sub(self.live_weight() + log.grows + placed)
+    }
+    /// Of the room for changes, how much a change that adds data leaves to those that replace or
+    /// remove some. A removal writes some five subpages, and a sync follows when three quarters of
+    /// this are taken, so about ten can be made in the smallest pools and 150 in large ones.
+    pub(crate) fn room_left_by_new_data(&self) -> u64 {
+        let pages = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
+        if self.objects.is_none() { 0 } else { (pages / PART_LEFT).clamp(LEFT_LEAST, LEFT_MOST) }
     }
     /// How many whole subpages may become live at least, whatever they replace. Without an end in a
     /// pool without objects.
