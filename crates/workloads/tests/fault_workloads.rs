@@ -15,12 +15,14 @@ use crate::common;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use common::{copy, plain, within};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{
-    AccessError, Address, Memory, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch,
+    AccessError, Address, Identity, Memory, MemoryId, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, RawMemory, Region,
+    SUBPAGE_BYTES, VersionLatch, View, ViewMut,
 };
 use fulgurite_runtime::{BuildError, Context, JobHandle, JobOptions, Runtime};
 use fulgurite_workloads::{BlobParams, Params, Search, Visitor, Workload, dispatch, names};
@@ -81,14 +83,47 @@ fn medium(from: &PlainMemory, region: Region) -> Medium {
     Arc::new(FaultyFlash::new(memory, FaultPlan::default()))
 }
 
-/// Plain memory with the bytes of the medium.
-fn contents(medium: &Medium, region: Region) -> PlainMemory {
+/// The bytes of the medium, as the memory whose they are: with its identity, for handles of it.
+struct Contents {
+    inner: PlainMemory,
+    id: MemoryId,
+    roll_backs: AtomicU64,
+}
+
+impl RawMemory for Contents {
+    type Pin = PlainPin;
+    type Section = ();
+    type Inner = Self;
+    fn identity(&self) -> Identity<'_> {
+        Identity::new(self.id, &self.roll_backs)
+    }
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        self.inner.view(at, len)
+    }
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        self.inner.view_mut(at, len)
+    }
+    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
+        self.inner.pin(at)
+    }
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.inner.park(word, expected)
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
+}
+
+fn contents(medium: &Medium, region: Region, id: MemoryId) -> Contents {
     let (mut to, mut subpage) = (plain(), [0; SUBPAGE_BYTES]);
     for offset in (0..region.bytes).step_by(SUBPAGE_BYTES) {
         medium.inner().storage().read(region.base.add(offset).linear() as usize, &mut subpage);
         to.write_bytes(region.base.add(offset), &subpage).unwrap();
     }
-    to
+    Contents { inner: to, id, roll_backs: AtomicU64::new(0) }
 }
 
 /// A runtime over all of the medium, with `frames` frames for each worker.
@@ -251,8 +286,9 @@ impl Visitor for OnFlash<'_> {
         let its = workload.clone();
         let checked = runtime.submit_with(&options, move |context| its.check(context)).unwrap().wait().unwrap();
         let checked = checked.unwrap_or_else(|error| panic!("{case}: {error}"));
+        let id = runtime.run(|context| Ok(Memory::id(context))).unwrap();
         drop(runtime);
-        let on_medium = workload.check(&mut contents(&medium, region));
+        let on_medium = workload.check(&mut contents(&medium, region, id));
         let on_medium = on_medium.unwrap_or_else(|error| panic!("{case}: on the medium: {error}"));
         assert_eq!(on_medium, checked, "{case}: the medium has something else than the cache had");
         (found, checked, failed)
