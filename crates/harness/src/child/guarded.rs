@@ -339,8 +339,9 @@ impl<W: Workload> Runner for Guarded<W> {
         })
     }
     fn check(&mut self) -> Result<u64> {
-        let workload = self.workload.clone();
         let bytes = usize::try_from(self.spec.region_bytes)?;
+        let workload = self.workload.clone();
+        job(&self.runtime, "save", move |context| workload.save(context))?;
         // A walk over all data would miss at every step. After a write back the device has it.
         let read_back = |what: &str| {
             let memory = PlainMemory::new(Backed::HugePages)?;
@@ -366,10 +367,15 @@ impl<W: Workload> Runner for Guarded<W> {
                 read_whole(path, bytes, memory.arena()).context("the file cannot be read back")?;
                 memory
             }
-            _ => return job(&self.runtime, "check", move |context| workload.check(context)),
+            _ => {
+                let workload = self.workload.clone();
+                return job(&self.runtime, "check", move |context| workload.check(context));
+            }
         };
-        // As a job all the same: the latches of one worker's fibers are for its thread only.
-        job(&self.runtime, "check", move |_| workload.check(&mut memory))
+        // The copy is another memory, so the workload is opened in it. This is a job because the
+        // latches of one worker's fibers are for its thread only.
+        let (region, params) = (self.spec.region(), self.spec.params());
+        job(&self.runtime, "check", move |_| W::open(&mut memory, region, &params)?.check(&mut memory))
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
         self.while_workers_stand(|| super::device::per_second(&*self.medium, read_share, depth, time))
