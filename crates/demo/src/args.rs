@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use clap::{Parser, ValueHint};
 use fulgurite_harness::args::FlashArgs;
+use fulgurite_harness::checks;
 use fulgurite_harness::values::{self, Config, FlashChoice, Size};
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::named;
@@ -27,10 +29,11 @@ pub struct Args {
     pub output: OutputArgs,
     /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
     /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
-    /// thread on another core.
+    /// thread on another core [default: first a file in --dir, which is removed at the end, then
+    /// emulated].
     #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE", value_parser = values::flash)]
-    #[arg(default_value = "emulated", value_hint = ValueHint::FilePath)]
-    pub flash: FlashChoice,
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
     pub create: bool,
@@ -38,7 +41,8 @@ pub struct Args {
     /// file of a known kind.
     #[arg(long)]
     pub force: bool,
-    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the index (`3%`).
+    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the index (`3%`). Every
+    /// configuration has a cgroup of this and 24 MiB, for the process itself.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
     /// Directory for swap files, mapped files and the pool [default: the directory of the --flash
@@ -65,16 +69,28 @@ pub struct Args {
 }
 
 impl Args {
-    /// The flash and the memory in front of it: what is not asked for is as in the laboratory.
-    pub fn flash_args(&self) -> FlashArgs {
-        FlashArgs {
-            flash: self.flash.clone(),
-            create: self.create,
+    /// The media to search on, each with the memory in front of it: the one that was asked for, or
+    /// a file in --dir and the emulated device. The rest is as in the laboratory.
+    ///
+    /// # Errors
+    /// Bad input where no medium was asked for and --dir is no directory.
+    pub fn media(&self) -> Result<Vec<FlashArgs>> {
+        let medium = |flash, create, scratch| FlashArgs {
+            flash,
+            create,
             force: self.force,
             dram: self.dram,
-            scratch: self.scratch.clone(),
+            scratch,
+            allowance_bytes: PROCESS_BYTES,
             ..FlashArgs::usual()
-        }
+        };
+        let Some(flash) = &self.flash else {
+            let scratch = checks::scratch_directory(self.scratch.as_deref(), None)?;
+            let file = scratch.join(format!("fulgurite-demo-{}.flash", std::process::id()));
+            let media = [(FlashChoice::File(file), true), (FlashChoice::Emulated, false)];
+            return Ok(media.map(|(flash, create)| medium(flash, create, Some(scratch.clone()))).into());
+        };
+        Ok(vec![medium(flash.clone(), self.create, self.scratch.clone())])
     }
 }
 
@@ -88,7 +104,9 @@ Examples:
     --json demo.json --plot demo.svg
   fulgurite-demo --act survive --seed 7   # only the kills, at other moments
 
-In the table, \"DRAM it may use\" is the budget of the guarded path, all of the
-data for dram-only, and the whole cgroup (budget and 64 MiB) for the kernel's
-paging. Peak is the highest use of a configuration's cgroup while it served.
-Peak needs root.";
+In the table, \"DRAM it may use\" is the limit of a configuration's cgroup: the
+same for all but dram-only, which has all of the data in DRAM. Peak is the
+highest use of it while it served. Both need root.";
+
+/// What a process takes in addition to its data: its program, its page tables, what measures it.
+const PROCESS_BYTES: u64 = 24 << 20;

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use fulgurite_format::format_bytes;
 use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region};
+use fulgurite_runtime::DEFAULT_STACK_BYTES;
 use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Workload as _};
 
 use crate::WORKLOADS;
 use crate::args::{Act, Args};
 use crate::survive::{self, Survived};
-use fulgurite_harness::args::WorkArgs;
+use fulgurite_harness::args::{FlashArgs, WorkArgs};
 use fulgurite_harness::checks;
-use fulgurite_harness::comparison::{Measure, latency_curves, measure, plot, share_bars};
+use fulgurite_harness::comparison::{Measure, latency_curves, measured, planned, plot, share_bars};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::rows::LiveRow;
-use fulgurite_harness::session::{CGROUP_ALLOWANCE_BYTES, Session, Setup, swap_bytes};
+use fulgurite_harness::session::{Session, Setup, swap_bytes};
 use fulgurite_harness::values::{Config, FlashChoice, Size};
 use fulgurite_term::bad_input::{BadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
@@ -29,7 +30,7 @@ use fulgurite_term::report::table::{self, Columns, or_dash};
 use fulgurite_term::report::{self, Report};
 
 /// DRAM of a fiber: its stack, guard and context.
-const STACK_BYTES: u64 = 38 << 10;
+const STACK_BYTES: u64 = DEFAULT_STACK_BYTES as u64 + (6 << 10);
 /// Text to index at most: what is indexed and served three ways within three minutes.
 const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The limit with `--quick`.
@@ -56,12 +57,16 @@ pub fn run(args: &Args) -> Result<()> {
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
-    let setups = |config| Setup::all(config, 1, &[0], quick);
-    let on_flash = configs(args).into_iter().filter(|config| config.on_named_flash()).flat_map(setups).count() as u64;
-    if searches {
-        checks::before_data(&args.flash_args(), on_flash, &machine)?;
+    if args.create && args.flash.is_none() {
+        bad_input!("--create needs --flash FILE");
     }
-    let scratch = checks::scratch(&args.flash_args())?;
+    let media = args.media()?;
+    if searches {
+        for medium in &media {
+            checks::before_data(medium, on_flash(args, medium), &machine)?;
+        }
+    }
+    let scratch = checks::scratch(&media[0])?;
     if survives {
         checks::writable("--dir", &scratch.join("fulgurite-demo.pool"))?;
         // The pool, and a copy of the text.
@@ -69,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     // The image, copies that play flash, and the DRAM-only copy are each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let limit = if searches { text_that_fits(args, on_flash, most)? } else { most.min(survive::text_bytes(quick)) };
+    let limit = if searches { text_that_fits(args, &media[0], most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -80,14 +85,14 @@ pub fn run(args: &Args) -> Result<()> {
     );
     report::print(&args.output, &machine.line())?;
     if searches && limit < most && !corpus.is_complete() {
-        let flash = &args.flash;
+        let flash = &media[0].flash;
         report::print(&args.output, &format!("--flash {flash} has room for the index of no more text than this."))?;
     }
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
-    let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
+    let searched = if searches { Some(search(args, &media, &found, &interrupt)?) } else { None };
     let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
-    if survives && !interrupted && !matches!(args.flash, FlashChoice::Emulated) {
-        let (flash, scratch) = (&args.flash, scratch.display());
+    if let (Some(flash), true) = (&args.flash, survives && !interrupted) {
+        let scratch = scratch.display();
         let sentence = format!("The act survive has a pool of its own in {scratch}; it does not use --flash {flash}.");
         report::print(&args.output, &sentence)?;
     }
@@ -116,23 +121,47 @@ pub fn run(args: &Args) -> Result<()> {
         (false, false) => format!("The report is in {report}; {seconds:.0} s in all"),
     };
     report::print(&args.output, &sentence)?;
+    if !interrupted {
+        report::print(&args.output, NEXT)?;
+    }
     Report { interrupted, failed: &failed, ..Report::new(&machine, setting, rows) }
         .with("survive", &survived)?
         .finish(&args.output, || plot(rows))
 }
 
-/// Configurations of the search: dram-only is the denominator, whether it was named or not.
-fn configs(args: &Args) -> Vec<Config> {
-    let mut configs = vec![Config::DramOnly];
-    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
-    configs
+/// What a visitor may try after this.
+const NEXT: &str = "\
+To try next:
+  cargo run --release -p fulgurite --example first   # a counter: kill it at any moment, and run it again
+  cargo run --release -p fulgurite-cli -- run --dram 64M --flash . --flash-size 2G -- \\
+    python3 -c 'print(sum(list(range(20_000_000))))'   # a program as it is, in 64 MiB of DRAM
+  make demo ARGS=\"--flash /mnt/nvme/flash.img --create --dram 5%\"   # this search on a disk of your choice";
+
+/// Configurations of the search on a medium: dram-only is the denominator, whether it was named or
+/// not. Where no medium was named there are two: the disk, compared with the kernel's paging to the
+/// same disk, and the emulated device, compared with waiting for each of its reads.
+fn configs(args: &Args, medium: &FlashArgs) -> Vec<Config> {
+    let two = args.flash.is_none();
+    let runs = |config: Config| match medium.flash {
+        FlashChoice::Emulated => !two || config.guarded(),
+        _ => !two || config != Config::FlashSync,
+    };
+    let named = Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c) && runs(*c));
+    std::iter::once(Config::DramOnly).chain(named).collect()
+}
+
+/// Processes that use a medium at the same time.
+fn on_flash(args: &Args, medium: &FlashArgs) -> u64 {
+    let setups = |config| Setup::all(config, 1, &[0], args.output.quick);
+    configs(args, medium).into_iter().filter(|config| config.on_named_flash()).flat_map(setups).count() as u64
 }
 
 /// Bytes of text to look for: `most`, or what the file or device of --flash has room for.
-fn text_that_fits(args: &Args, on_flash: u64, most: u64) -> Result<u64> {
-    let Some(mut bytes) = checks::flash_bytes(&args.flash_args())? else { return Ok(most) };
+fn text_that_fits(args: &Args, medium: &FlashArgs, most: u64) -> Result<u64> {
+    let Some(mut bytes) = checks::flash_bytes(medium)? else { return Ok(most) };
     let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
-    if let FlashChoice::Device(_) = args.flash {
+    if let FlashChoice::Device(_) = medium.flash {
+        let on_flash = on_flash(args, medium);
         bytes = checks::part_of_device(bytes, on_flash);
         (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
     }
@@ -141,7 +170,7 @@ fn text_that_fits(args: &Args, on_flash: u64, most: u64) -> Result<u64> {
     if room < FLASH_BYTES_MIN {
         bad_input!(
             "--flash {} has {}{each}, too little for an index (at least {}); {larger}",
-            args.flash,
+            medium.flash,
             format_bytes(bytes),
             format_bytes(FLASH_BYTES_MIN)
         );
@@ -165,7 +194,8 @@ struct Found<'f> {
 
 /// The search, measured.
 struct Searched {
-    session: Session,
+    /// The DRAM budget.
+    dram_bytes: u64,
     summary: IndexSummary,
     rows: Vec<LiveRow>,
     notes: Vec<String>,
@@ -174,10 +204,12 @@ struct Searched {
     interrupted: bool,
 }
 
+/// What rows call the file in --dir.
+const DISK: &str = "disk";
+
 /// Indexes the text, searches it in all configurations, and prints what came out.
-fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
+fn search(args: &Args, media: &[FlashArgs], found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
     let (corpus, quick) = (found.corpus, args.output.quick);
-    let mut configs = configs(args);
     let setups = |clusters: &'static [u32]| move |config| Setup::all(config, 1, clusters, quick);
     report::print(&args.output, &format!("Indexing {}", found.text))?;
     let left_out = left_out(corpus, found.limit);
@@ -185,25 +217,113 @@ fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searc
         report::print(&args.output, sentence)?;
     }
 
-    let mut flash = args.flash_args();
     let printed: Vec<String> = left_out.into_iter().collect();
     let mut notes = printed.clone();
-    // A small budget is for frames and not for stacks: these get a quarter of it.
-    let stacks = flash.dram.of(corpus.text_bytes()) / 4 / STACK_BYTES / u64::from(flash.workers);
-    if stacks < u64::from(flash.fibers) {
-        flash.fibers = stacks.max(8) as u32;
-        notes.push(format!("{} fibers, so that no more than a quarter of the DRAM is stacks.", flash.fibers));
+    // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
+    let data_bytes = corpus.text_bytes() / 5 * 6;
+    let (clusters, one_cluster) = clusters(args, &media[0], data_bytes, found.scan_time)?;
+    let mut sessions = Vec::new();
+    for medium in media {
+        let (mut medium, mut configs) = (medium.clone(), configs(args, medium));
+        add(&mut notes, fit(&mut medium, &mut configs, corpus));
+        sessions.push((Session::start(&medium, data_bytes, &mut configs, &setups(clusters), interrupt)?, configs));
     }
-    let least = checks::least_dram(corpus.text_bytes() * 2, flash.workers, flash.fibers);
-    if matches!(flash.dram, Size::Percent(_)) && flash.dram.of(corpus.text_bytes()) < least {
-        flash.dram = Size::Bytes(least.next_multiple_of(4096));
+    notes.extend(one_cluster.filter(|_| sessions.iter().any(|(_, configs)| configs.contains(&Config::OsSwap))));
+    let params =
+        Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone(), ..Params::default() };
+    let (mut image, summary) = index(corpus, &params, interrupt)?;
+    for (session, _) in &mut sessions {
+        session.data_bytes = image.region_bytes;
+        session.dram_bytes = session.flash.dram.of(image.region_bytes);
+        if matches!(args.dram, Size::Percent(_)) {
+            let least = least_dram(&session.flash, corpus);
+            session.dram_bytes = session.dram_bytes.max(least + image.workload_bytes(session.flash.workers as usize)?);
+        }
+    }
+    let dram_bytes = sessions[0].0.dram_bytes;
+    report::print(
+        &args.output,
+        &format!(
+            "The index has {} ({} words, {} postings, the texts themselves once); DRAM for it: {} ({:.1}%); {:.0} s",
+            format_bytes(summary.index_bytes),
+            table::thousands(summary.words.cast_signed()),
+            table::thousands(summary.postings.cast_signed()),
+            format_bytes(dram_bytes),
+            dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
+            found.start.elapsed().as_secs_f64(),
+        ),
+    )?;
+    let work = WorkArgs { miss_every: None, work: None, zipf: None }.or_headline(quick);
+    let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
+    let (mut rows, mut failed, mut interrupted) = (Vec::new(), Vec::new(), false);
+    // All media get the same requests. A repeated round has other requests, so one medium repeats.
+    let mut plan = None;
+    for (session, configs) in &mut sessions {
+        let repeats = if media.len() == 1 { rounds } else { 0 };
+        let how = Measure { configs, clusters, rounds, repeats, round_time, work: &work, output: &args.output };
+        let made = plan.map_or_else(|| planned(session, &mut image, &how), Ok)?;
+        plan = Some(made);
+        let (mut these, ran) = measured(session, &image, &how, &made)?;
+        for row in &mut these {
+            row.media = media.len();
+            if args.flash.is_none() && matches!(session.flash.flash, FlashChoice::File(_)) {
+                row.medium = DISK.to_owned();
+            }
+        }
+        rows.append(&mut these);
+        failed.extend(ran.failed);
+        add(&mut notes, session.notes.clone());
+        interrupted = ran.interrupted;
+        if interrupted {
+            break;
+        }
+    }
+    report::print(&args.output, &columns(&shown(&rows)).table())?;
+    report::print_all(&args.output, notes.iter().filter(|note| !printed.contains(note)))?;
+    let mut setting = sessions[0].0.setting();
+    if let Some((other, _)) = sessions.get(1) {
+        setting["also"] = serde_json::json!([other.setting()]);
+    }
+    setting["index_bytes"] = summary.index_bytes.into();
+    setting["documents"] = summary.documents.into();
+    setting["dollars_per_gb"] = serde_json::json!({ "dram": DRAM_DOLLARS_PER_GB, "flash": FLASH_DOLLARS_PER_GB });
+    Ok(Searched { dram_bytes, summary, rows, notes, setting, failed, interrupted })
+}
+
+/// Adds sentences that are not there yet.
+fn add(notes: &mut Vec<String>, sentences: Vec<String>) {
+    for sentence in sentences {
+        if !notes.contains(&sentence) {
+            notes.push(sentence);
+        }
+    }
+}
+
+/// The least DRAM for the index of a text.
+fn least_dram(medium: &FlashArgs, corpus: &Corpus) -> u64 {
+    checks::least_dram(corpus.text_bytes() * 2, medium.workers, medium.fibers)
+}
+
+/// Fits fibers, DRAM and configurations to the size of the text. Returns what changed, in
+/// sentences.
+fn fit(medium: &mut FlashArgs, configs: &mut Vec<Config>, corpus: &Corpus) -> Vec<String> {
+    let mut notes = Vec::new();
+    // A small budget is for frames and not for stacks: these get a quarter of it.
+    let stacks = medium.dram.of(corpus.text_bytes()) / 4 / STACK_BYTES / u64::from(medium.workers);
+    if stacks < u64::from(medium.fibers) {
+        medium.fibers = stacks.max(8) as u32;
+        notes.push(format!("{} fibers, so that no more than a quarter of the DRAM is stacks.", medium.fibers));
+    }
+    let least = least_dram(medium, corpus);
+    if matches!(medium.dram, Size::Percent(_)) && medium.dram.of(corpus.text_bytes()) < least {
         notes.push(format!(
             "So little text: DRAM is {}, the least that the runtime's tables, stacks and frames need, and not {}.",
             format_bytes(least),
-            args.dram
+            medium.dram
         ));
+        medium.dram = Size::Bytes(least.next_multiple_of(4096));
     }
-    let kernel_bytes = flash.dram.of(corpus.text_bytes()).max(least) + CGROUP_ALLOWANCE_BYTES;
+    let kernel_bytes = medium.dram.of(corpus.text_bytes()).max(least) + medium.allowance_bytes;
     if corpus.text_bytes() < kernel_bytes {
         configs.retain(|c| {
             if c.paged_by_kernel() {
@@ -215,45 +335,7 @@ fn search(args: &Args, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searc
             !c.paged_by_kernel()
         });
     }
-    // An index takes about 1.2 times its text (from above). Its real size decides about DRAM below.
-    let data_bytes = corpus.text_bytes() / 5 * 6;
-    let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
-    let mut session = Session::start(&flash, data_bytes, &mut configs, &setups(clusters), interrupt)?;
-    notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
-    let params =
-        Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone(), ..Params::default() };
-    let (mut image, summary) = index(corpus, &params, interrupt)?;
-    session.data_bytes = image.region_bytes;
-    session.dram_bytes = flash.dram.of(image.region_bytes);
-    if matches!(args.dram, Size::Percent(_)) {
-        session.dram_bytes = session.dram_bytes.max(least + image.workload_bytes(flash.workers as usize)?);
-    }
-    report::print(
-        &args.output,
-        &format!(
-            "The index has {} ({} words, {} postings, the texts themselves once); DRAM for it: {} ({:.1}%); {:.0} s",
-            format_bytes(summary.index_bytes),
-            table::thousands(summary.words.cast_signed()),
-            table::thousands(summary.postings.cast_signed()),
-            format_bytes(session.dram_bytes),
-            session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
-            found.start.elapsed().as_secs_f64(),
-        ),
-    )?;
-    let work = WorkArgs { miss_every: None, work: None, zipf: None }.or_headline(quick);
-    let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
-    let how =
-        Measure { configs: &configs, clusters, rounds, repeats: rounds, round_time, work: &work, output: &args.output };
-    let (rows, ran) = measure(&mut session, &mut image, &how)?;
-    notes.extend(session.notes.iter().cloned());
-    report::print(&args.output, &columns(&rows).table())?;
-    report::print_all(&args.output, notes.iter().filter(|note| !printed.contains(note)))?;
-    let mut setting = session.setting();
-    setting["index_bytes"] = summary.index_bytes.into();
-    setting["documents"] = summary.documents.into();
-    setting["dollars_per_gb"] = serde_json::json!({ "dram": DRAM_DOLLARS_PER_GB, "flash": FLASH_DOLLARS_PER_GB });
-    let (failed, interrupted) = (ran.failed, ran.interrupted);
-    Ok(Searched { session, summary, rows, notes, setting, failed, interrupted })
+    notes
 }
 
 /// Indexes a corpus of text, for the search workload. The data is the index, not what was
@@ -285,12 +367,17 @@ fn index(corpus: &Arc<Corpus>, params: &Params, interrupt: &Interrupt) -> Result
 const SCAN_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Values of `vm.page-cluster` for os-swap: both, or one and the reason (time, room).
-fn clusters(args: &Args, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
+fn clusters(
+    args: &Args,
+    medium: &FlashArgs,
+    data_bytes: u64,
+    scan_time: Duration,
+) -> Result<(&'static [u32], Option<String>)> {
     const BOTH: &[u32] = &[0, 3];
     if args.output.quick {
         return Ok((&BOTH[..1], None));
     }
-    let scratch = checks::scratch(&args.flash_args())?;
+    let scratch = checks::scratch(medium)?;
     let processes = Setup::all(Config::OsSwap, 1, BOTH, false).len() as u64;
     let swap_bytes = swap_bytes(data_bytes, processes);
     let why_not = if scan_time > SCAN_TIME_MAX {
@@ -360,9 +447,15 @@ fn scan(input: Option<PathBuf>, limit: u64, interrupt: &Interrupt) -> Result<Cor
     Ok(corpus)
 }
 
-/// Bytes of DRAM for data. Kernel paging fills its cgroup, allowance and all.
+/// Bytes of DRAM that a configuration's process may use: its cgroup's limit, if it has one.
 fn allowed_bytes(row: &LiveRow) -> u64 {
-    row.cgroup_limit_bytes.filter(|_| paged_by_kernel(row)).unwrap_or(row.dram_bytes)
+    row.cgroup_limit_bytes.unwrap_or(row.dram_bytes)
+}
+
+/// The rows of the table: dram-only is measured with every medium, and shown once.
+fn shown(rows: &[LiveRow]) -> Vec<LiveRow> {
+    let first = |i: usize| rows[..i].iter().all(|row| row.label() != rows[i].label());
+    (0..rows.len()).filter(|i| first(*i)).map(|i| rows[i].clone()).collect()
 }
 
 fn paged_by_kernel(row: &LiveRow) -> bool {
@@ -388,8 +481,8 @@ fn columns(rows: &[LiveRow]) -> Columns<'_, LiveRow> {
     let config = |row: &LiveRow| {
         let cluster = row.page_cluster.map_or(String::new(), |cluster| format!(", page-cluster {cluster}"));
         match paged_by_kernel(row) {
-            true => format!("{} ({}{cluster})", row.config, threads(row.fibers_or_threads)),
-            false => row.config.clone(),
+            true => format!("{} ({}{cluster})", row.label(), threads(row.fibers_or_threads)),
+            false => row.label(),
         }
     };
     Columns::of(rows)
@@ -472,20 +565,23 @@ fn against_swap(rows: &[LiveRow]) -> Option<(String, String)> {
 
 /// The search's part of it.
 fn search_page(page: &mut Page, text: &str, searched: &Searched) {
-    let Searched { session, summary, rows, .. } = searched;
+    let Searched { dram_bytes, summary, rows, .. } = searched;
     page.paragraph(&format!(
         "An index over {text} is in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
          three words up, ranks the files that hold them all and reads snippets of the best.",
         format_bytes(summary.index_bytes),
-        session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
-        format_bytes(session.dram_bytes)
+        *dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
+        format_bytes(*dram_bytes)
     ));
     let of = |config: Config| rows.iter().find(|r| r.config == config.name());
+    let both = rows.iter().any(|row| row.medium == DISK);
     let mut figures = Vec::new();
     if let Some(ours) = of(Config::Fulgurite) {
         if let Some(share) = ours.share_of_dram_only {
-            figures.push((table::percent(share.median), "of the throughput of DRAM-only".to_owned()));
+            let on = if both { ", on this machine's disk" } else { "" };
+            figures.push((table::percent(share.median), format!("of the throughput of DRAM-only{on}")));
         }
+        figures.extend(against_swap(rows));
         figures.push((
             format!("{:.1}%", ours.dram_bytes as f64 / ours.data_bytes as f64 * 100.0),
             format!(
@@ -501,23 +597,28 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
             figures
                 .push((format!("{:.0}x", cost(dram) / cost(ours)), "cheaper memory per gigabyte of index".to_owned()));
         }
+    }
+    if let Some(ours) = rows.iter().rfind(|r| r.config == Config::Fulgurite.name() && r.medium != DISK) {
+        if let Some(share) = ours.share_of_dram_only.filter(|_| both) {
+            let disturbed = if ours.disturbed_rounds > 0 { ", which other work on this machine disturbed" } else { "" };
+            figures.push((table::percent(share.median), format!("of it on an emulated device{disturbed}")));
+        }
         if let Some(sync) = of(Config::FlashSync) {
             figures.push((
                 format!("{:.1}x", ours.ops_per_s / sync.ops_per_s.max(1e-9)),
                 "the throughput of waiting for every miss".to_owned(),
             ));
         }
-        figures.extend(against_swap(rows));
     }
     page.figures(&figures);
     page.heading("All configurations");
-    page.table(&columns(rows), |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
+    page.table(&columns(&shown(rows)), |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
     page.paragraph(&format!(
         "Cost: DRAM that it may use at ${DRAM_DOLLARS_PER_GB} and flash at ${FLASH_DOLLARS_PER_GB} a gigabyte; only their ratio \
-         matters. The guarded path may use its budget; kernel paging fills its whole cgroup, which is {} larger. Peak: the \
-         highest use of the process's cgroup while it served, program and measurement included. Every \
+         matters. All but DRAM-only have the same memory: a cgroup whose limit is the budget and {} for the process itself. \
+         Peak: the highest use of the process's cgroup while it served, program and measurement included. Every \
          configuration executed the same queries and found the same index in the end ({}).",
-        format_bytes(CGROUP_ALLOWANCE_BYTES),
+        format_bytes(rows.iter().find_map(|r| Some(r.cgroup_limit_bytes? - r.dram_bytes)).unwrap_or(0)),
         rows.iter().find_map(|r| r.work_hash.clone()).map_or("not checked".to_owned(), |h| format!("work hash {h}"))
     ));
     page.heading("Throughput");
@@ -542,10 +643,10 @@ mod tests {
         };
         let (dram, ours) = (cost(&row(Config::DramOnly, 1 << 30)), cost(&row(Config::Fulgurite, 1 << 25)));
         assert!(dram / ours > 10.0, "{dram} {ours}");
-        // Kernel paging has its allowance for data, too.
-        let mut swap = row(Config::OsSwap, 1 << 25);
-        swap.cgroup_limit_bytes = Some((1 << 25) + CGROUP_ALLOWANCE_BYTES);
-        assert!(cost(&swap) > ours && allowed_bytes(&swap) == 96 << 20);
+        // The memory of the process itself is memory, too.
+        let mut limited = row(Config::Fulgurite, 1 << 25);
+        limited.cgroup_limit_bytes = Some((1 << 25) + (24 << 20));
+        assert!(cost(&limited) > ours && allowed_bytes(&limited) == 56 << 20);
     }
     /// A row of the report, with this share of the throughput of dram-only.
     fn row(config: Config, share: Option<f64>) -> LiveRow {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
+use fulgurite_runtime::DEFAULT_FIBERS;
+
 use crate::checks::Wanted;
 use crate::values::{self, FlashChoice, Size, non_zero_duration};
 
@@ -50,13 +52,20 @@ pub struct FlashArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
     /// Fibers of one worker: the maximum of requests that wait for flash at once.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_FIBERS as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
     /// Directory for swap files and mapped files [default: the directory of the --flash file, else
     /// the temporary directory].
     #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
+    /// What a cgroup's limit has beyond the budget. No option.
+    #[arg(skip = CGROUP_ALLOWANCE_BYTES)]
+    pub allowance_bytes: u64,
 }
+
+/// What a cgroup's limit has beyond the budget: for the process, its page tables and its binary,
+/// and the same for every configuration.
+const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
 
 impl FlashArgs {
     /// What the command line has without options.

@@ -29,9 +29,6 @@ use fulgurite_term::media::nand::{NandSpec, Scaling};
 /// Frames of `resident` beyond those that hold the data: the free list is never empty.
 const SPARE_FRAMES: u64 = 4096;
 
-/// A cgroup's allowance: the process, its page tables, its binary, as for all (peers.md).
-pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
-
 /// Disk space for `processes` processes under kernel paging: their data, stacks, latches,
 /// histograms.
 pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
@@ -280,7 +277,7 @@ impl Session {
         let capabilities = helper.probe(&scratch)?;
         let mut notes = Vec::new();
         configs.retain(|config| {
-            let limit_bytes = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            let limit_bytes = dram_bytes + flash.allowance_bytes;
             if config.paged_by_kernel() && limit_bytes >= data_bytes {
                 notes.push(format!(
                     "{config} is skipped: its cgroup of {} would hold all of the data, so that nothing is paged.",
@@ -307,7 +304,7 @@ impl Session {
                 "Kernel paging may use all of its cgroup, the budget and {}, for data. The guarded path keeps frames, tables, \
                  stacks, rings and the workload's own tables within the budget; in its cgroup there are also the program \
                  itself and what measures it.",
-                format_bytes(CGROUP_ALLOWANCE_BYTES)
+                format_bytes(flash.allowance_bytes)
             ));
             let disk_bytes = swap_bytes(data_bytes, left.swapped) + swap_bytes(data_bytes, left.mapped);
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
@@ -359,7 +356,7 @@ impl Session {
             "fibers": self.flash.fibers,
             "worker_cores": self.cores,
             "device_core": self.device_core,
-            "cgroup_allowance_bytes": CGROUP_ALLOWANCE_BYTES,
+            "cgroup_allowance_bytes": self.flash.allowance_bytes,
             "zswap": self.capabilities.zswap,
             "notes": self.notes,
         })
@@ -417,7 +414,7 @@ impl Session {
         let cgroup = if limited && self.capabilities.cgroup_version.is_some() {
             self.cgroups_made += 1;
             let name = format!("{}-{}", self.cgroups_made, config.name());
-            let mut limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            let mut limit = dram_bytes + self.flash.allowance_bytes;
             if let DataSource::Nand(nand) = &source {
                 // The store of a pool is in the runtime's budget.
                 let (bytes, of) = if config.pooled() {

@@ -17,6 +17,7 @@ use crate::values::{
 };
 use fulgurite_harness::args::{FlashArgs, WorkArgs};
 use fulgurite_harness::checks::Wanted;
+use fulgurite_runtime::DEFAULT_FIBERS;
 
 /// What every benchmark has that repeats what it measures.
 #[derive(Clone, Debug, Args)]
@@ -108,7 +109,7 @@ pub struct MicroArgs {
     #[arg(requires = "system", hide_possible_values = true)]
     pub of: Config,
     /// Fibers of --system.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64_000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_FIBERS as u32, value_parser = clap::value_parser!(u32).range(1..=64_000))]
     #[arg(requires = "system")]
     pub fibers: u32,
 }

@@ -112,8 +112,8 @@ impl Builder {
             workers: 1,
             cores: Vec::new(),
             // AstriFlash, V-A: 32-64 user threads a core.
-            fibers: DEFAULT_FIBERS.0,
-            stack_bytes: DEFAULT_FIBERS.1,
+            fibers: DEFAULT_FIBERS,
+            stack_bytes: DEFAULT_STACK_BYTES,
             pending: 0,
             queue_depth: 0,
             submit_batch: tuning.submit_batch,
@@ -378,7 +378,7 @@ impl Needs {
     /// For this pool, `workers` workers with `fibers` fibers each, and the other defaults of
     /// [`Builder::new`].
     pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
-        Needs::with(pool_bytes, workers, fibers, DEFAULT_FIBERS.1, depth_for(fibers), ReplacementPolicy::default())
+        Needs::with(pool_bytes, workers, fibers, DEFAULT_STACK_BYTES, depth_for(fibers), ReplacementPolicy::default())
     }
 
     fn with(
@@ -412,10 +412,13 @@ pub(crate) fn own_fibers(fibers: usize) -> usize {
     fibers.saturating_add(1)
 }
 
-/// Fibers of a worker and bytes of stack of each, by default. Code that is not optimised keeps
-/// every temporary value in a place of its own and needs larger stacks, so there are fewer for the
-/// same DRAM.
-const DEFAULT_FIBERS: (usize, usize) = if cfg!(debug_assertions) { (32, 64 << 10) } else { (64, 32 << 10) };
+/// Fibers of a worker by default: half as many in a debug build, for the same DRAM.
+pub const DEFAULT_FIBERS: usize = if cfg!(debug_assertions) { 32 } else { 64 };
+
+/// Bytes of stack of a fiber by default: twice as many in a debug build, where every temporary
+/// value has a place of its own on the stack.
+pub const DEFAULT_STACK_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 32 << 10 };
+
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {

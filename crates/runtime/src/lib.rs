@@ -39,7 +39,7 @@ mod sync;
 mod thread;
 mod worker;
 
-pub use config::{BuildError, Builder, Needs};
+pub use config::{BuildError, Builder, DEFAULT_FIBERS, DEFAULT_STACK_BYTES, Needs};
 pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
 pub use control::Priority;
 pub use error::{AccessError, SyncError};

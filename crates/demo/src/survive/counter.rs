@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fulgurite::{AccessError, Context, Durability, Fulgurite, HashMap, Medium, Rooted, latches::VersionLatch};
+use fulgurite_runtime::DEFAULT_FIBERS;
 use serde::{Deserialize, Serialize};
 
 use super::text::{Key, counts_of};
@@ -31,7 +32,7 @@ pub const WORDS: &str = "words";
 pub const PIECES: &str = "pieces";
 
 /// Pieces that are counted at once.
-pub const JOBS: usize = 16;
+pub const JOBS: usize = DEFAULT_FIBERS / 4;
 /// Tokens that the pool keeps in addition to those that are pinned.
 const KEEP_TOKENS: usize = 2;
 

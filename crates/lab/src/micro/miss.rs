@@ -17,14 +17,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use fulgurite_flash::Flash;
 use fulgurite_memory::{AccessError, Address, Memory, Ptr};
 use fulgurite_policy::PrefetchPolicy;
-use fulgurite_runtime::{Context, Counts, Next, Runtime, Service, WorkerStatistics};
+use fulgurite_runtime::{Context, Counts, DEFAULT_FIBERS, Next, Runtime, Service, WorkerStatistics};
 use fulgurite_sys::clock::thread_cpu;
 
 use crate::medium::TestBed;
 use fulgurite_flash::Mover;
 use fulgurite_harness::child;
 
-pub const FIBERS: u32 = 64;
+pub const FIBERS: u32 = DEFAULT_FIBERS as u32;
 const WORK: Duration = Duration::from_micros(2);
 /// Planes of an emulated device, far from their limit, which would charge misses for waiting. A
 /// read and a dirty victim's write keep a plane for 150 µs, so a miss every 2.3 µs would fill 64
