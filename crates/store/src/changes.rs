@@ -290,7 +290,7 @@ impl Changes {
         let mut ledger = self.ledger();
         ledger.syncs += 1;
         ledger.in_cut += std::mem::take(&mut ledger.claimed);
-        // What nobody has taken was claimed for nobody.
+        // Claims that were not taken belong to no change.
         let unused = self.take_back();
         ledger.in_cut = ledger.in_cut.saturating_sub(unused);
         ledger.saved = 0;
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(claims(&changes, 700, 2000), 100);
     }
     #[test]
-    fn that_little_is_left_is_told_before_it_ends() {
+    fn that_little_is_left_is_reported_before_it_ends() {
         let changes = Changes::default();
         changes.watch(1000, 700);
         let claimed =
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 200, "800 of 1,000 have their places");
         changes.counting_begins();
         assert!(!changes.claim(700, 0) && changes.repeat_refusal(false));
-        // Of those that asked only some have changed anything; one more asks meanwhile.
+        // Only some of those that asked have changed anything; one more asks meanwhile.
         changes.claim_for_sync();
         changes.counted(50);
         changes.sync_ended(true);
@@ -520,7 +520,7 @@ mod tests {
         // What was handed over needs its room, taken or not.
         assert!(changes.leaves(500, 500 - 128 - 125) && !changes.leaves(500, 500 - 128 - 124));
         changes.sync_begins();
-        // What nobody has taken was claimed for nobody.
+        // Claims that were not taken belong to no change.
         assert!(changes.claimed() == 65 && !changes.take(false));
         assert!(changes.leaves(500, 500 - 65 - 125) && !changes.leaves(500, 500 - 65 - 124));
         assert!(!changes.placed(5));
