@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     pub force: bool,
     /// DRAM budget of the whole runtime: a size (`64M`), or a share of the index (`3%`). Every
-    /// configuration has a cgroup of this and 24 MiB, for the process itself.
+    /// configuration has a cgroup of this and 8 MiB, for the process itself.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
     /// Directory for swap files, mapped files and the pool [default: the directory of the --flash
@@ -109,4 +109,4 @@ same for all but dram-only, which has all of the data in DRAM. Peak is the
 highest use of it while it served. Both need root.";
 
 /// What a process takes in addition to its data: its program, its page tables, what measures it.
-const PROCESS_BYTES: u64 = 24 << 20;
+const PROCESS_BYTES: u64 = 8 << 20;

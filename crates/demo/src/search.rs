@@ -645,8 +645,8 @@ mod tests {
         assert!(dram / ours > 10.0, "{dram} {ours}");
         // The memory of the process itself is memory, too.
         let mut limited = row(Config::Fulgurite, 1 << 25);
-        limited.cgroup_limit_bytes = Some((1 << 25) + (24 << 20));
-        assert!(cost(&limited) > ours && allowed_bytes(&limited) == 56 << 20);
+        limited.cgroup_limit_bytes = Some((1 << 25) + (8 << 20));
+        assert!(cost(&limited) > ours && allowed_bytes(&limited) == 40 << 20);
     }
     /// A row of the report, with this share of the throughput of dram-only.
     fn row(config: Config, share: Option<f64>) -> LiveRow {
