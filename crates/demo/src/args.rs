@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, ValueHint};
-use fulgurite_harness::args::FlashArgs;
+use fulgurite_harness::args::{DirArgs, FlashArgs, OnFlashArgs};
 use fulgurite_harness::checks;
 use fulgurite_harness::values::{self, Config, FlashChoice, Size};
 use fulgurite_term::args::OutputArgs;
@@ -75,12 +75,10 @@ impl Args {
     /// # Errors
     /// Bad input where no medium was asked for and --dir is no directory.
     pub fn media(&self) -> Result<Vec<FlashArgs>> {
-        let medium = |flash, create, scratch| FlashArgs {
-            flash,
-            create,
-            force: self.force,
+        let medium = |flash, create, dir| FlashArgs {
+            on: OnFlashArgs { flash: Some(flash), create, force: self.force, share_frames: false },
             dram: self.dram,
-            scratch,
+            place: DirArgs { dir },
             allowance_bytes: PROCESS_BYTES,
             ..FlashArgs::usual()
         };

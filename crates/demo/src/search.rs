@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
     );
     report::print(&args.output, &machine.line())?;
     if searches && limit < most && !corpus.is_complete() {
-        let flash = &media[0].flash;
+        let flash = media[0].choice();
         report::print(&args.output, &format!("--flash {flash} has room for the index of no more text than this."))?;
     }
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
@@ -142,7 +142,7 @@ To try next:
 /// same disk, and the emulated device, compared with waiting for each of its reads.
 fn configs(args: &Args, medium: &FlashArgs) -> Vec<Config> {
     let two = args.flash.is_none();
-    let runs = |config: Config| match medium.flash {
+    let runs = |config: Config| match medium.choice() {
         FlashChoice::Emulated => !two || config.guarded(),
         _ => !two || config != Config::FlashSync,
     };
@@ -160,7 +160,7 @@ fn on_flash(args: &Args, medium: &FlashArgs) -> u64 {
 fn text_that_fits(args: &Args, medium: &FlashArgs, most: u64) -> Result<u64> {
     let Some(mut bytes) = checks::flash_bytes(medium)? else { return Ok(most) };
     let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
-    if let FlashChoice::Device(_) = medium.flash {
+    if let FlashChoice::Device(_) = medium.choice() {
         let on_flash = on_flash(args, medium);
         bytes = checks::part_of_device(bytes, on_flash);
         (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
@@ -170,7 +170,7 @@ fn text_that_fits(args: &Args, medium: &FlashArgs, most: u64) -> Result<u64> {
     if room < FLASH_BYTES_MIN {
         bad_input!(
             "--flash {} has {}{each}, too little for an index (at least {}); {larger}",
-            medium.flash,
+            medium.choice(),
             format_bytes(bytes),
             format_bytes(FLASH_BYTES_MIN)
         );
@@ -266,7 +266,7 @@ fn search(args: &Args, media: &[FlashArgs], found: &Found<'_>, interrupt: &Inter
         let (mut these, ran) = measured(session, &image, &how, &made)?;
         for row in &mut these {
             row.media = media.len();
-            if args.flash.is_none() && matches!(session.flash.flash, FlashChoice::File(_)) {
+            if args.flash.is_none() && matches!(session.flash.choice(), FlashChoice::File(_)) {
                 row.medium = DISK.to_owned();
             }
         }

@@ -1,4 +1,6 @@
 //! Options of what is compared: the flash, the memory in front of it, the work between misses.
+//!
+//! What benchmarks have with different defaults or lists is said once, by a constant.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,29 +12,65 @@ use fulgurite_runtime::DEFAULT_FIBERS;
 use crate::checks::Wanted;
 use crate::values::{self, FlashChoice, Size, non_zero_duration};
 
-/// The flash and the memory in front of it.
-#[derive(Clone, Debug, Args)]
-pub struct FlashArgs {
+/// `--config`.
+pub const CONFIG: &str = "What is measured, comma-separated (below)";
+/// `--workload`.
+pub const WORKLOAD: &str = "Workloads, comma-separated (below)";
+/// `--dram`.
+pub const DRAM: &str = "DRAM in front of the data: a size (`64M`), or a share of the data (`3%`)";
+
+/// The flash of a benchmark.
+#[derive(Clone, Debug, Default, Args)]
+pub struct OnFlashArgs {
     /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
     /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
     /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
     /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
-    /// divided among concurrent configurations.
+    /// divided among concurrent configurations [default: emulated, and for `checkpoint` a file in
+    /// --dir that is removed at the end].
     #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
-    #[arg(value_parser = values::flash, default_value = "emulated")]
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub flash: FlashChoice,
+    #[arg(value_parser = values::flash, value_hint = ValueHint::FilePath)]
+    pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
-    #[arg(long)]
+    #[arg(long, requires = "flash")]
     pub create: bool,
     /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
     /// file of a known kind.
-    #[arg(long)]
+    #[arg(long, requires = "flash")]
     pub force: bool,
     /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
     /// must have no --data of its own. Requests that it does not answer wait without a time-out.
-    #[arg(long)]
+    #[arg(long, requires = "flash")]
     pub share_frames: bool,
+}
+
+impl OnFlashArgs {
+    /// The requested flash, for the checks. Otherwise a new file, or an emulated device.
+    pub fn wanted<'w>(&'w self, otherwise: &'w FlashChoice) -> Wanted<'w> {
+        let made = self.flash.is_none() && matches!(otherwise, FlashChoice::File(_));
+        Wanted {
+            flash: self.flash.as_ref().unwrap_or(otherwise),
+            create: self.create || made,
+            force: self.force,
+            share_frames: self.share_frames,
+        }
+    }
+}
+
+/// What every benchmark has that makes files.
+#[derive(Clone, Debug, Default, Args)]
+pub struct DirArgs {
+    /// Directory for flash, swap and mapped files, which are removed at the end [default: the
+    /// directory of the --flash file, else the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+}
+
+/// The flash and the memory in front of it.
+#[derive(Clone, Debug, Args)]
+pub struct FlashArgs {
+    #[command(flatten)]
+    pub on: OnFlashArgs,
     /// Read latency of the emulated device: AstriFlash's.
     #[arg(skip = Duration::from_micros(50))]
     pub read_latency: Duration,
@@ -45,8 +83,7 @@ pub struct FlashArgs {
     /// Maximum pages of a block of built-in NAND. Shorter blocks make reclaim erase more often.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub block_pages: Option<u32>,
-    /// DRAM budget of the whole runtime: a size (`64M`), or a share of the data (`3%`).
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "3%", value_parser = values::size, help = DRAM)]
     pub dram: Size,
     /// Worker threads, each on a core of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -54,10 +91,8 @@ pub struct FlashArgs {
     /// Fibers of one worker: the maximum of requests that wait for flash at once.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FIBERS as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
-    /// Directory for swap files and mapped files [default: the directory of the --flash file, else
-    /// the temporary directory].
-    #[arg(long = "dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub scratch: Option<PathBuf>,
+    #[command(flatten)]
+    pub place: DirArgs,
     /// What a cgroup's limit has beyond the budget. No option.
     #[arg(skip = CGROUP_ALLOWANCE_BYTES)]
     pub allowance_bytes: u64,
@@ -79,22 +114,26 @@ impl FlashArgs {
     }
     /// The requested flash, for the checks.
     pub fn wanted(&self) -> Wanted<'_> {
-        Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
+        self.on.wanted(&FlashChoice::Emulated)
+    }
+    /// What was asked for.
+    pub fn choice(&self) -> &FlashChoice {
+        self.wanted().flash
     }
 }
 
 /// The work of a request in addition to its misses.
 #[derive(Clone, Debug, Args)]
 pub struct WorkArgs {
-    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then
-    /// added computing (think time) [default: only the request's own; `live --quick`: 10us].
+    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent, unless
+    /// --zipf fixes it), then added computing (think time) [default: only the request's own; `live
+    /// --quick`: 10us].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
     pub miss_every: Option<Duration>,
     /// Add this much computing to every request (0: none).
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub work: Option<Duration>,
-    /// Fixed Zipf exponent of the keys, 0 (uniform) to 4. Only added work then reaches
-    /// --miss-every.
+    /// Zipf exponent of the keys, 0 (uniform) to 4.
     #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
     pub zipf: Option<f64>,
 }

@@ -61,10 +61,10 @@ pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result
 
 /// Bytes that the file or device of --flash can hold. None for new files and memory.
 pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
-    match &args.flash {
-        FlashChoice::File(path) if !args.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
+    match args.choice() {
+        FlashChoice::File(path) if !args.on.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
         FlashChoice::Device(socket) => {
-            let link = SocketLink::connect(socket, args.share_frames)?;
+            let link = SocketLink::connect(socket, args.on.share_frames)?;
             Ok(Some(u64::from(link.sectors()) << 12))
         }
         _ => Ok(None),
@@ -256,7 +256,7 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
 
 /// The directory of swap files and mapped files.
 pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
-    scratch_directory(args.scratch.as_deref(), Some(&args.flash))
+    scratch_directory(args.place.dir.as_deref(), Some(args.choice()))
 }
 
 /// The directory that was named, else the directory of the flash file, else the temporary one.

@@ -204,8 +204,8 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         workload: workload.to_owned(),
         config: one.setup.config.to_string(),
         flash: one.flash.clone(),
-        medium: match &session.flash.flash {
-            FlashChoice::Nand(NandChoice::BuiltIn(_)) => format!("{}/{}", session.flash.flash, session.flash.planes),
+        medium: match session.flash.choice() {
+            FlashChoice::Nand(NandChoice::BuiltIn(_)) => format!("{}/{}", session.flash.choice(), session.flash.planes),
             other => other.to_string(),
         },
         media: 1,
@@ -246,7 +246,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         device_lateness_us: Spread::of(one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3)).median,
         device_late_share: per(sum(|o| o.device_late), reads + writes),
         device_lateness_us_max: one.outcomes.iter().map(|o| o.device_lateness_ns_max).max().unwrap_or(0) as f64 / 1e3,
-        device_latency_us: (guarded && session.flash.flash == FlashChoice::Emulated)
+        device_latency_us: (guarded && *session.flash.choice() == FlashChoice::Emulated)
             .then_some(session.flash.read_latency.as_secs_f64() * 1e6),
         taken_share: Spread::of(one.taken.iter().copied()),
         disturbed_rounds: one.taken.iter().filter(|share| **share > disturbance::OF_ROUND).count(),

@@ -37,14 +37,14 @@ pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
 
 /// Pages of a block of the built-in NAND for `data_bytes` of data. None for other flash.
 pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
-    let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
+    let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = flash.choice() else { return Ok(None) };
     let spec = NandSpec {
         storage: PathBuf::new(),
         profile: fulgurite_term::media::nand_profile(choice)?,
         scaling: Scaling { planes: Some(flash.planes), pages_per_block: flash.block_pages },
     };
     let shape = fulgurite_term::media::nand::shape(&spec, pool_pages(data_bytes));
-    Ok(Some(shape.or_bad_input(|error| format!("--flash {}: {error}", flash.flash))?.block_pages))
+    Ok(Some(shape.or_bad_input(|error| format!("--flash {}: {error}", flash.choice()))?.block_pages))
 }
 
 /// Whether each of these configurations is something there that no other one of them is.
@@ -205,7 +205,7 @@ struct TakenPart {
 impl Parts {
     /// As many as processes use the device at a time; none where one has it for itself.
     fn of(flash: &FlashArgs, processes: u64) -> Result<Option<Parts>> {
-        let FlashChoice::Device(_) = flash.flash else { return Ok(None) };
+        let FlashChoice::Device(_) = flash.choice() else { return Ok(None) };
         let (Some(bytes), true) = (checks::flash_bytes(flash)?, processes > 1) else { return Ok(None) };
         let subpages = u32::try_from(checks::part_of_device(bytes, processes) / SUBPAGE_BYTES as u64)?;
         Ok(Some(Parts { subpages, taken: Arc::new(Mutex::new(vec![false; usize::try_from(processes)?])) }))
@@ -267,7 +267,7 @@ impl Session {
         let pool_bytes = u64::from(pool_pages(data_bytes)) * SUBPAGE_BYTES as u64;
         let largest =
             if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2).max(pool_bytes) } else { data_bytes };
-        runs_there(&flash.flash, configs)?;
+        runs_there(flash.choice(), configs)?;
         let flash_path = checks::flash(flash.wanted(), named.on_named, largest)?;
         let parts = Parts::of(flash, named.on_named)?;
         let scratch = checks::scratch(flash)?;
@@ -319,7 +319,7 @@ impl Session {
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
-        let has_device = matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_))
+        let has_device = matches!(flash.choice(), FlashChoice::Emulated | FlashChoice::Nand(_))
             || configs.iter().any(|config| config.on_device());
         if device_core.is_none() && has_device && on_flash > 0 {
             notes.push(
@@ -348,7 +348,7 @@ impl Session {
     /// What the numbers are of, for JSON.
     pub fn setting(&self) -> serde_json::Value {
         serde_json::json!({
-            "flash": self.flash.flash.to_string(),
+            "flash": self.flash.choice().to_string(),
             "read_latency_us": self.flash.read_latency.as_secs_f64() * 1e6,
             "write_latency_us": self.flash.write_latency.as_secs_f64() * 1e6,
             "planes": self.flash.planes,
@@ -410,7 +410,7 @@ impl Session {
         };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
-        let limited = config.capped() && !(config.guarded() && self.flash.flash == FlashChoice::Memory);
+        let limited = config.capped() && !(config.guarded() && *self.flash.choice() == FlashChoice::Memory);
         let cgroup = if limited && self.capabilities.cgroup_version.is_some() {
             self.cgroups_made += 1;
             let name = format!("{}-{}", self.cgroups_made, config.name());
@@ -488,7 +488,7 @@ impl Session {
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
-        Ok(match (config, &self.flash.flash) {
+        Ok(match (config, self.flash.choice()) {
             (Config::DramOnly | Config::OsSwap, _) => {
                 let source = DataSource::Anonymous { image: memfd(image.arena()), huge: config == Config::DramOnly };
                 (source, Data::None)
@@ -518,14 +518,14 @@ impl Session {
     fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
         let pages = pool_pages(image.region_bytes);
         let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
-        Ok(match self.flash.flash.clone() {
+        Ok(match self.flash.choice().clone() {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             FlashChoice::Device(socket) => {
                 let image = memfd(image.arena());
                 let taken = self.parts.as_ref().map(Parts::take).transpose()?;
                 let part = taken.as_ref().map(|taken| taken.range());
                 let data = taken.map_or(Data::None, Data::Part);
-                (DataSource::Device { socket, frames: self.flash.share_frames, part, image }, data)
+                (DataSource::Device { socket, frames: self.flash.on.share_frames, part, image }, data)
             }
             FlashChoice::Nand(choice) => {
                 let mut spec = NandSpec {
@@ -565,7 +565,7 @@ impl Session {
     fn in_device(&self, config: Config) -> bool {
         config.guarded()
             && config != Config::FixedLatency
-            && matches!(self.flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_))
+            && matches!(self.flash.choice(), FlashChoice::Nand(_) | FlashChoice::Device(_))
     }
     fn emulated(&self, storage: PathBuf) -> DataSource {
         DataSource::Emulated {
@@ -605,7 +605,7 @@ impl Session {
     /// Another copy of the image next to the named file, for blind writes. The caller removes it.
     /// None on a device, or without room.
     pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
-        let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
+        let FlashChoice::File(path) = self.flash.choice().clone() else { return Ok(None) };
         let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
         if self.flash_path == Some(FlashPath::Device) || free < image.region_bytes {
             return Ok(None);
@@ -644,7 +644,7 @@ impl Session {
         let Running { setup, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
         drop(child);
-        if setup.config.on_named_flash() && matches!(self.flash.flash, FlashChoice::File(_)) {
+        if setup.config.on_named_flash() && matches!(self.flash.choice(), FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;

@@ -47,7 +47,7 @@ impl Drop for Twin {
 pub fn on_file(session: &Session, setup: Setup) -> bool {
     // A flat medium has no work of its own.
     let alone = setup.config.guarded() && !matches!(setup.config, Config::Resident | Config::PoolOnDevice);
-    alone && matches!(session.flash.flash, FlashChoice::File(_))
+    alone && matches!(session.flash.choice(), FlashChoice::File(_))
 }
 
 /// Reads among the requests of these rounds, 0 to 1.

@@ -12,11 +12,10 @@ use clap::{Args, ValueHint};
 use fulgurite_term::args::OutputArgs;
 
 use crate::values::{
-    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Pattern, Replacement,
-    Size, ValueBytes, VictimChoice, WorkloadName, non_zero_duration,
+    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, Measure, Pattern, Replacement, Size, ValueBytes,
+    VictimChoice, WorkloadName, non_zero_duration,
 };
-use fulgurite_harness::args::{FlashArgs, WorkArgs};
-use fulgurite_harness::checks::Wanted;
+use fulgurite_harness::args::{CONFIG, DRAM, DirArgs, FlashArgs, OnFlashArgs, WORKLOAD, WorkArgs};
 use fulgurite_runtime::DEFAULT_FIBERS;
 
 /// What every benchmark has that repeats what it measures.
@@ -37,50 +36,13 @@ pub struct DataArgs {
     pub data: Option<u64>,
 }
 
-/// What every benchmark has that makes files.
+/// What every benchmark has whose turns last a time.
 #[derive(Clone, Debug, Args)]
-pub struct DirArgs {
-    /// Directory for flash, swap and mapped files, which are removed at the end [default: the
-    /// directory of the --flash file, else the temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-}
-
-/// The flash of a benchmark that measures in its own process.
-#[derive(Clone, Debug, Args)]
-pub struct OnFlashArgs {
-    /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
-    /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
-    /// thread on another core. `nand:PROFILE` is a NAND model: slc, mlc, tlc, pcm, nvmm or a TOML
-    /// file. `device:SOCKET` is the device of `fulgurite device serve` [default: emulated, and for
-    /// `checkpoint` a file in --dir that is removed at the end].
-    #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
-    #[arg(value_parser = values::flash, value_hint = ValueHint::FilePath)]
-    pub flash: Option<FlashChoice>,
-    /// Create the file that --flash names, and remove it at the end.
-    #[arg(long, requires = "flash")]
-    pub create: bool,
-    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
-    /// file of a known kind.
-    #[arg(long, requires = "flash")]
-    pub force: bool,
-    /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
-    /// must have no --data of its own. Requests that it does not answer wait without a time-out.
-    #[arg(long, requires = "flash")]
-    pub share_frames: bool,
-}
-
-impl OnFlashArgs {
-    /// The requested flash, for the checks. Otherwise a new file, or an emulated device.
-    pub fn wanted<'w>(&'w self, otherwise: &'w FlashChoice) -> Wanted<'w> {
-        let made = self.flash.is_none() && matches!(otherwise, FlashChoice::File(_));
-        Wanted {
-            flash: self.flash.as_ref().unwrap_or(otherwise),
-            create: self.create || made,
-            force: self.force,
-            share_frames: self.share_frames,
-        }
-    }
+pub struct RoundTimeArgs {
+    /// Time of a turn: of dram-only in `live`, of one load in `tail` [default: 100ms to 3s, by the
+    /// benchmark; another one with --quick].
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
+    pub round_time: Option<Duration>,
 }
 
 /// `micro`.
@@ -92,9 +54,7 @@ pub struct MicroArgs {
     pub(crate) on: OnFlashArgs,
     #[command(flatten)]
     pub(crate) size: DataArgs,
-    /// Measurements, comma-separated: switch, hit, miss (with its parts), fault (a page fault of
-    /// `fulgurite run` without I/O).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser(), help = CONFIG)]
     #[arg(default_value = "switch,hit,miss,fault")]
     pub config: Vec<Measure>,
     #[command(flatten)]
@@ -123,22 +83,18 @@ pub struct LiveArgs {
     pub(crate) flash: FlashArgs,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
-    /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9. There are
-    /// more, as `gups` and `blobs`: a name that there is none of lists them.
-    #[arg(long, value_name = "all|LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "all|LIST", value_delimiter = ',', help = WORKLOAD)]
     #[arg(value_parser = values::workload_parser(), default_value = "all")]
     pub workload: Vec<WorkloadName>,
-    /// Configurations, comma-separated (below). dram-only always runs, as the denominator.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser(), help = CONFIG)]
     #[arg(default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap")]
     pub config: Vec<Config>,
     #[command(flatten)]
     pub(crate) size: DataArgs,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
-    /// Time of dram-only in a round [default: 1s; --quick: 20ms].
-    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
-    pub round_time: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) turn: RoundTimeArgs,
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
@@ -170,8 +126,7 @@ pub struct TailArgs {
     #[arg(long, value_name = "NAME", value_parser = values::one_workload_parser())]
     #[arg(default_value = "tatp")]
     pub workload: WorkloadName,
-    /// Configurations, comma-separated.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Config::parser(), help = CONFIG)]
     #[arg(default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync")]
     pub config: Vec<Config>,
     /// Loads in percent of dram-only's highest throughput, comma-separated [default: 10 to 98;
@@ -182,9 +137,8 @@ pub struct TailArgs {
     pub(crate) size: DataArgs,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
-    /// Time of one load in a round [default: 100ms; --quick: 150ms].
-    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
-    pub round_time: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) turn: RoundTimeArgs,
 }
 
 /// `policies`.
@@ -266,23 +220,17 @@ pub struct StoreArgs {
 pub struct AllocArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    /// Programs, comma-separated: array, slab-cache, b-plus-tree, packet-cache, hash-cache.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocProgram::parser())]
+    #[arg(long = "workload", alias = "program", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(value_parser = AllocProgram::parser())]
     #[arg(default_value = "array,slab-cache,b-plus-tree,packet-cache,hash-cache")]
     pub program: Vec<AllocProgram>,
-    /// Where their data is, comma-separated: object-per-page, object-per-page-compatible,
-    /// memory-page, memory-page-in-line, os-swap, mmap, blobs.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = AllocConfig::parser(), help = CONFIG)]
     #[arg(default_value = "object-per-page,memory-page,memory-page-in-line,os-swap,mmap,blobs")]
     pub config: Vec<AllocConfig>,
     #[command(flatten)]
     pub(crate) size: DataArgs,
-    /// DRAM for data: a size, or a share of the data. A process has 24 MiB more.
-    #[arg(long, value_name = "64M|6.25%", default_value = "6.25%", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "6.25%", value_parser = values::size, help = DRAM)]
     pub dram: Size,
-    /// Threads of a program: its clients.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub threads: u32,
     /// Requests of a round [default: 200000; --quick: 4000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub requests: Option<u64>,
@@ -306,8 +254,7 @@ pub struct CheckpointArgs {
     /// Bytes that change between two checkpoints [default: a sixteenth of the data].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dirty: Option<u64>,
-    /// DRAM in front of the pool: a size (`64M`), or a share of the data (`25%`).
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "25%", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "25%", value_parser = values::size, help = DRAM)]
     pub dram: Size,
     /// Computing time between two checkpoints, and after the last one [default: 500ms; --quick:
     /// 50ms].

@@ -155,11 +155,14 @@ Examples:
     --flash nand:tlc --planes 64 --also nand:tlc/256 --block-pages 16 \\
     --config fulgurite,fixed-latency
 
-NVMM's GUPS (gups, and gups-read which only reads) and MMAP (mmap-bench) are
-uniform unless --zipf is given. They are not part of `all`.
+Workloads: `all` means the seven of AstriFlash's figure 9. There are more, as
+blobs and NVMM's GUPS (gups, and gups-read which only reads) and MMAP
+(mmap-bench), which are uniform unless --zipf is given. A name that there is
+none of lists them.
 
 Configurations:
-  dram-only        plain references in huge pages: the denominator
+  dram-only        plain references in huge pages: the denominator, which
+                   always runs
   resident         guarded, all data in frames: the cost of hits
   fulgurite        guarded, fibers switch on a miss, arrived ones first by age
   on-device        fulgurite with requests made by a device on a core of its
@@ -188,6 +191,9 @@ Examples:
   fulgurite-lab micro --config miss --flash nand:slc
   fulgurite-lab micro --config fault --rounds 9
   fulgurite-lab micro --config miss --flash device:flash.sock --data 1G
+
+Measurements: switch, hit, miss (with its parts), and fault (a page fault of
+`fulgurite run` without I/O).
 
 On nand:PROFILE, misses go to a device in this process, whose firmware has a
 store over the model, as in `live`. On flash that is slower than the
@@ -250,11 +256,11 @@ const ALLOC_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab alloc --dir /mnt/nvme --json alloc.json --plot alloc.svg
   fulgurite-lab alloc --quick
-  fulgurite-lab alloc --program array --data 4G --dram 256M --threads 8
-  fulgurite-lab alloc --program slab-cache \\
+  fulgurite-lab alloc --workload array --data 4G --dram 256M
+  fulgurite-lab alloc --workload slab-cache \\
     --config object-per-page,object-per-page-compatible,os-swap
 
-Programs, after SSDAlloc's evaluation:
+Workloads, programs of SSDAlloc's evaluation, with four clients each:
   array         records of 128 bytes: Zipf 0.99 and uniform, reads and 50/50
   slab-cache    values of 64 to 960 bytes under keys, as in memcached: 50/50
                 and 90/10
@@ -274,9 +280,10 @@ Configurations:
   blobs                       the program rewritten: values are copied out of
                               a pool and in, by jobs
 
-All have a memory cgroup of the same size, which needs root, as do os-swap and
-mmap. \"lines\" are those that a configuration changes of the program: of the
-allocators the lines that name one, of blobs all lines of the new program.
+All have a memory cgroup of the same size, of --dram and 24 MiB for the
+process itself. It needs root, as do os-swap and mmap. \"lines\" are those that
+a configuration changes of the program: of the allocators the lines that name
+one, of blobs all lines of the new program.
 
 \"x memory-page\" compares with the memory-page allocator in the same mode. With
 fio, \"of disk\" is how many pages were read and written in a second, as a

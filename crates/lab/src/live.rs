@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use fulgurite_harness::args::{FlashArgs, WorkArgs};
+use fulgurite_harness::args::{FlashArgs, OnFlashArgs, WorkArgs};
 use fulgurite_harness::comparison::{Measure, labels, measure, measured, planned, plot};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::privileged::Request;
@@ -30,7 +30,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let data_bytes = args.size.data.unwrap_or(if quick { QUICK_DATA_BYTES } else { 2 << 30 });
     let rounds = args.repeat.rounds.unwrap_or(if quick { 2 } else { 5 });
     let work = args.work.or_headline(quick);
-    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 20 } else { 1000 }));
+    let round_time = args.turn.round_time.unwrap_or(Duration::from_millis(if quick { 20 } else { 1000 }));
     if names.contains(&"search") && args.input.is_none() {
         bad_input!("the search workload needs --input DIR: a directory with text");
     }
@@ -172,19 +172,23 @@ fn sentences(rows: &[LiveRow]) -> Vec<String> {
 /// erases.
 fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     let mut media = vec![args.flash.clone()];
-    if !args.also.is_empty() && !matches!(args.flash.flash, FlashChoice::Nand(_)) {
-        bad_input!("--also compares NAND with NAND, and --flash is {}; write --flash nand:PROFILE", args.flash.flash);
+    if !args.also.is_empty() && !matches!(args.flash.choice(), FlashChoice::Nand(_)) {
+        bad_input!(
+            "--also compares NAND with NAND, and --flash is {}; write --flash nand:PROFILE",
+            args.flash.choice()
+        );
     }
     for also in &args.also {
         let planes = also.planes.unwrap_or(args.flash.planes);
-        media.push(FlashArgs { flash: FlashChoice::Nand(also.nand.clone()), planes, ..args.flash.clone() });
+        let on = OnFlashArgs { flash: Some(FlashChoice::Nand(also.nand.clone())), ..args.flash.on.clone() };
+        media.push(FlashArgs { on, planes, ..args.flash.clone() });
     }
     let mut pages = Vec::new();
     for flash in &media {
         pages.push(session::block_pages(flash, data_bytes)?);
     }
     for i in 0..media.len() {
-        let alike = (0..media.len()).filter(|other| media[*other].flash == media[i].flash);
+        let alike = (0..media.len()).filter(|other| media[*other].choice() == media[i].choice());
         media[i].block_pages = alike.filter_map(|other| pages[other]).min().or(media[i].block_pages);
     }
     Ok(media)

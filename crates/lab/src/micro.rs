@@ -17,7 +17,7 @@ use fulgurite_format::format_bytes;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::args::{MicroArgs, OnFlashArgs};
+use crate::args::MicroArgs;
 use crate::medium::{CheckedMedium, Holds, TestBed};
 use crate::values::{Config, FlashChoice, Measure};
 use fault::Faults;
@@ -278,17 +278,9 @@ fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
     let quick = args.output.quick;
     let path = args.system.as_ref().expect("--of has no meaning without --system");
     checks::writable("--system", path)?;
-    let OnFlashArgs { flash, create, force, share_frames } = args.on.clone();
     Ok(system::Wanted {
         config: args.of,
-        flash: FlashArgs {
-            flash: flash.unwrap_or(FlashChoice::Emulated),
-            create,
-            force,
-            share_frames,
-            fibers: args.fibers,
-            ..FlashArgs::usual()
-        },
+        flash: FlashArgs { on: args.on.clone(), fibers: args.fibers, ..FlashArgs::usual() },
         data_bytes: if quick { SYSTEM_QUICK_DATA_BYTES } else { SYSTEM_DATA_BYTES },
         rounds: args.repeat.rounds.unwrap_or(if quick { 3 } else { 15 }),
         requests: if quick { 4_000 } else { 40_000 },

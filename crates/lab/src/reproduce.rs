@@ -11,7 +11,6 @@ use fulgurite_term::bad_input::{BadInput, OrBadInput};
 use fulgurite_term::progress;
 use fulgurite_term::report::table::{Columns, terminal_width};
 use fulgurite_term::report::{say, write_as, write_file, write_stdout};
-use fulgurite_term::stderr::tell;
 
 use crate::reproduced::page;
 use crate::sim::outputs;
@@ -30,9 +29,6 @@ pub struct ReproduceArgs {
     /// Write the results and the papers' figures as one HTML file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
-    /// Tell the CPU time of each check, on standard error.
-    #[arg(long, conflicts_with_all = ["list", "print_config"])]
-    pub times: bool,
     /// List the checks and what they are about.
     #[arg(long, conflicts_with_all = ["json", "report", "print_config"])]
     pub list: bool,
@@ -51,7 +47,6 @@ Examples:
   fulgurite-lab reproduce A5 A12 A13
   fulgurite-lab reproduce D --json nvmm.json
   fulgurite-lab reproduce --report reproduction.html
-  fulgurite-lab reproduce A11 --times
   fulgurite-lab reproduce --list
   fulgurite-lab reproduce --print-config A
 
@@ -128,10 +123,7 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     let bar = progress::share("checks");
     let report = reproduce(&chosen, effort, &results, whole, &|share| progress::set_share(&bar, share));
     bar.finish_and_clear();
-    let (report, spent) = report.or_bad_input(|error| error.to_string())?;
-    if args.times {
-        tell(times(spent).trim_end());
-    }
+    let report = report.or_bad_input(|error| error.to_string())?;
     // What took minutes is shown first, and the files are written whether or not it can be.
     let shown = match &args.json {
         Some(Output::Stdout) => write_as(args.json.as_ref(), &report, String::new),
@@ -151,14 +143,6 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     let unanswered: Vec<&str> = report.rows.iter().filter_map(|row| row.error.as_deref()).collect();
     ensure!(unanswered.is_empty(), "{}", unanswered.join("; "));
     Ok(())
-}
-
-/// CPU time of each check in seconds, the longest first.
-fn times(mut spent: Vec<(&'static str, f64)>) -> String {
-    spent.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-    let all: f64 = spent.iter().map(|(_, seconds)| seconds).sum();
-    let rows = spent.iter().map(|(id, seconds)| format!("{id:<4} {seconds:8.2} s\n"));
-    rows.chain([format!("all  {all:8.2} s of CPU time\n")]).collect()
 }
 
 /// Figures need fewer jobs than findings do.

@@ -215,7 +215,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     let data_bytes = args.size.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
     let rounds = args.repeat.rounds.unwrap_or(if quick { 1 } else { 21 });
-    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 100 }));
+    let round_time = args.turn.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 100 }));
     if args.config.iter().any(|c| c.paged_by_kernel()) {
         bad_input!(
             "tail compares dram-only and the guarded configurations; leave os-swap and mmap to fulgurite-lab live"

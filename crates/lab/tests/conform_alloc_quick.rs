@@ -60,7 +60,7 @@ fn assert_whole(row: &Value, config: &str) {
 #[test]
 fn one_program_in_each_configuration() {
     let directory = tempfile::tempdir().unwrap();
-    run(directory.path(), &["--program", "packet-cache", "--requests", "1000"]);
+    run(directory.path(), &["--workload", "packet-cache", "--requests", "1000"]);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn each_program_in_each_configuration() {
         return println!("SKIPPED: it takes a minute; make test-full");
     }
     let directory = tempfile::tempdir().unwrap();
-    run(directory.path(), &["--program", "array,slab-cache,b-plus-tree,hash-cache"]);
+    run(directory.path(), &["--workload", "array,slab-cache,b-plus-tree,hash-cache"]);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn settings_that_make_no_sense() {
         refused(directory.path(), &[&["alloc", "--quick"], words].concat(), parts);
     };
     bench(&["--data", "64M", "--dram", "60M"], &["hold all of", "less --dram"]);
-    bench(&["--program", "arrays"], &["no program \"arrays\"", "did you mean \"array\""]);
+    bench(&["--workload", "arrays"], &["no program \"arrays\"", "did you mean \"array\""]);
     bench(&["--config", "objects-per-page"], &["did you mean \"object-per-page\""]);
     bench(&["--dir", "nowhere"], &["--dir", "nowhere"]);
 }

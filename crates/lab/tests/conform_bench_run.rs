@@ -28,7 +28,7 @@ fn bench(directory: &Path, words: &[&str], path: Option<&str>) -> (Output, Value
 #[test]
 fn touches_are_right_and_within_the_cap() {
     let directory = tempfile::tempdir().unwrap();
-    let (output, json) = bench(directory.path(), &["--part", "touches", "--dram", "24M", "--times", "2"], None);
+    let (output, json) = bench(directory.path(), &["--workload", "touches", "--dram", "24M", "--data", "48M"], None);
     println!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(rows(&json, "failed").is_empty(), "{json}");
     let all = rows(&json, "rows");
@@ -58,7 +58,7 @@ fn touches_are_right_and_within_the_cap() {
 #[test]
 fn a_server_that_is_not_installed_is_said() {
     let directory = tempfile::tempdir().unwrap();
-    let (output, json) = bench(directory.path(), &["--part", "redis,memcached,save", "--config", "dram"], Some(""));
+    let (output, json) = bench(directory.path(), &["--workload", "redis,memcached,save", "--config", "dram"], Some(""));
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("apt-get install redis-server") && told.contains("apt-get install memcached"), "{told}");
     assert!(rows(&json, "rows").is_empty() && rows(&json, "saves").is_empty(), "{json}");
@@ -72,7 +72,7 @@ fn servers_answer_right_while_they_are_measured() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let words = ["--part", "redis,memcached,save", "--config", "dram,compatible", "--dram", "24M", "--times", "1"];
+    let words = ["--workload", "redis,memcached,save", "--config", "dram,compatible", "--dram", "24M", "--data", "24M"];
     let words = [&words[..], &["--clients", "3", "--gets", "50"]].concat();
     let (output, json) = bench(directory.path(), &words, None);
     println!("{}", String::from_utf8_lossy(&output.stdout));

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use fulgurite_sim::Estimate;
-use fulgurite_sys::clock::thread_cpu;
 
 use crate::calibration::{Calibration, CalibrationError, Kind, Leaf, Read, Values, moves_as};
 use crate::check::{Check, CheckError, Expected, Finding, Inputs};
@@ -46,10 +45,6 @@ struct Ran {
     read: Read,
 }
 
-/// CPU time of each check in seconds, in the order of the report. What several checks find by the
-/// same runs counts for the one that runs them.
-pub type Spent = Vec<(&'static str, f64)>;
-
 /// One run of a check: its place, its seed, and what is moved ([`moves_as`]).
 #[derive(Clone)]
 struct Task {
@@ -61,7 +56,7 @@ struct Task {
 
 /// Runs checks, in the order in which they are given. `results` is the directory of kept results.
 /// With `whole`, the checks are all that there are, and a value that none reads is an error. `each`
-/// is called with the share of the work that is done. Also returns what each check has taken.
+/// is called with the share of the work that is done.
 ///
 /// # Errors
 /// What is wrong with a calibration. A check that has no answer is a row that says so.
@@ -71,22 +66,18 @@ pub fn reproduce(
     results: &Path,
     whole: bool,
     each: &(dyn Fn(f64) + Sync),
-) -> Result<(Report, Spent), CalibrationError> {
+) -> Result<Report, CalibrationError> {
     let calibrations: Vec<(Paper, Calibration)> =
         Paper::ALL.into_iter().map(|paper| Ok((paper, paper.calibration()?))).collect::<Result<_, _>>()?;
     let of = |paper: Paper| &calibrations.iter().find(|(other, _)| *other == paper).expect("all are there").1;
     let shared = Shared::default();
-    let spent: Vec<AtomicU64> = checks.iter().map(|_| AtomicU64::new(0)).collect();
     let run = |task: &Task| {
-        let began = thread_cpu();
         let check = checks[task.check];
         let moved = task.moved.as_ref().map(|(leaf, factor)| (leaf.as_str(), *factor));
         let values = Values::of(of(check.paper), moved);
         let inputs =
             Inputs { values, seed: task.seed, shorter: task.shorter, planted: effort.planted, shared: &shared };
         let found = (check.run)(&inputs);
-        let took = u64::try_from(thread_cpu().saturating_sub(began).as_nanos()).unwrap_or(u64::MAX);
-        spent[task.check].fetch_add(took, Ordering::Relaxed);
         Ran { found, read: inputs.values.read() }
     };
     let seeded = |(check, of): (usize, &&Check)| {
@@ -158,9 +149,7 @@ pub fn reproduce(
     let summary = Verdict::ALL.map(counted).to_vec();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let command = "fulgurite-lab reproduce".to_owned();
-    let report = Report { command, version, seeds: SEEDS.to_vec(), calibrations, rows, summary };
-    let spent = checks.iter().zip(spent).map(|(check, ns)| (check.id, ns.into_inner() as f64 / 1e9)).collect();
-    Ok((report, spent))
+    Ok(Report { command, version, seeds: SEEDS.to_vec(), calibrations, rows, summary })
 }
 
 /// Runs tasks on threads, and returns what they gave in the order of the tasks.

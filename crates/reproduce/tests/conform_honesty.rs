@@ -25,7 +25,7 @@ fn checks_of(ids: &[&str]) -> Vec<&'static Check> {
 }
 fn run(checks: &[&Check], planted: Option<Planted>) -> Report {
     let effort = Effort { shorter: 60, moves: false, threads: 1, planted };
-    reproduce(checks, effort, Path::new("nowhere"), false, &|_| {}).unwrap().0
+    reproduce(checks, effort, Path::new("nowhere"), false, &|_| {}).unwrap()
 }
 fn holding(report: &Report) -> BTreeSet<String> {
     let holds = |row: &&Row| !matches!(row.verdict, Verdict::Fail | Verdict::Undecided);

@@ -26,7 +26,7 @@ fn kept() -> Report {
 fn of(simulated: bool) -> Report {
     let checks: Vec<&Check> = checks::all().filter(|check| check.simulated == simulated).collect();
     let effort = Effort { shorter: 1, moves: true, threads: 2, planted: None };
-    reproduce(&checks, effort, &root().join("docs/results"), false, &|_| {}).unwrap().0
+    reproduce(&checks, effort, &root().join("docs/results"), false, &|_| {}).unwrap()
 }
 
 #[test]

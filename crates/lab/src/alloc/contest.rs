@@ -23,6 +23,9 @@ use fulgurite_term::progress;
 /// it.
 pub const ALLOWANCE_BYTES: u64 = 24 << 20;
 
+/// Clients of a program.
+pub const THREADS: usize = 4;
+
 /// One kind of requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Mix {

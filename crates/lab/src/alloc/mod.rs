@@ -20,7 +20,7 @@ use fulgurite_format::format_bytes;
 
 use crate::args::AllocArgs;
 use crate::values::AllocConfig;
-use contest::{ALLOWANCE_BYTES, Contest, How, file_bytes};
+use contest::{ALLOWANCE_BYTES, Contest, How, THREADS, file_bytes};
 use fulgurite_harness::checks;
 use fulgurite_harness::privileged::{Capabilities, Helper, Request};
 use fulgurite_term::bad_input::bad_input;
@@ -95,7 +95,7 @@ fn how(args: &AllocArgs) -> Result<How> {
     Ok(How {
         data_bytes,
         dram_bytes,
-        threads: args.threads as usize,
+        threads: THREADS,
         rounds: args.repeat.rounds.unwrap_or(if quick { 1 } else { 5 }),
         requests: args.requests.unwrap_or(if quick { 4000 } else { 200_000 }),
         disk_time: Duration::from_millis(if quick { 100 } else { 1000 }),

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::args::{DirArgs, RoundsArgs};
+use crate::args::RoundsArgs;
 use crate::values;
+use fulgurite_harness::args::DirArgs;
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::media::device::Below;
 

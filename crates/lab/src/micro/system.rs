@@ -268,7 +268,7 @@ impl Probe<'_> {
             measured.planes = 1 << 16;
             return Ok(());
         }
-        if flash.flash == FlashChoice::Emulated {
+        if *flash.choice() == FlashChoice::Emulated {
             measured.read = flash.read_latency.as_nanos() as f64;
             measured.write = flash.write_latency.as_nanos() as f64;
             measured.planes = flash.planes;
@@ -365,7 +365,7 @@ pub fn file(wanted: &Wanted, machine: &str, measured: &Measured, day: &str) -> S
         format_bytes(*data_bytes),
         frames,
         wanted.rounds,
-        flash.flash,
+        flash.choice(),
         frames * 20,
         ns(request),
         ns(hit),

@@ -4,30 +4,25 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{DirArgs, RoundsArgs};
-use crate::values::{self, Part, Under, non_zero_duration};
+use crate::args::{DataArgs, RoundTimeArgs, RoundsArgs};
+use crate::values::{self, Part, Size, Under};
+use fulgurite_harness::args::{CONFIG, DRAM, DirArgs, WORKLOAD};
 use fulgurite_term::args::OutputArgs;
 
 /// The options of `run`.
 #[derive(Clone, Debug, Args)]
 #[command(hide_possible_values = true)]
 pub struct RunBenchArgs {
-    /// What to measure, comma-separated: touches, redis, memcached, save.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Part::parser())]
-    #[arg(default_value = "touches,redis,memcached,save")]
+    #[arg(long = "workload", alias = "part", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(value_parser = Part::parser(), default_value = "touches,redis,memcached,save")]
     pub part: Vec<Part>,
-    /// What gives a program its memory, comma-separated: dram (enough of it), swap, and the modes
-    /// of `fulgurite run`, compatible and in-line.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Under::parser())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Under::parser(), help = CONFIG)]
     #[arg(default_value = "dram,swap,compatible,in-line")]
     pub config: Vec<Under>,
-    /// The most memory of a program, its cgroup's limit: all of it but for `dram` [default: 256M;
-    /// --quick: 40M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub dram: Option<u64>,
-    /// Bytes of data as a multiple of --dram.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub times: u64,
+    #[arg(long, value_name = "SIZE|PERCENT", default_value = "25%", value_parser = values::size, help = DRAM)]
+    pub dram: Size,
+    #[command(flatten)]
+    pub(crate) size: DataArgs,
     /// Threads that touch memory, comma-separated.
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,8,32")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -39,17 +34,10 @@ pub struct RunBenchArgs {
     #[arg(long, value_name = "PERCENT,..", value_delimiter = ',', default_value = "90,50")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
     pub gets: Vec<u32>,
-    /// Bytes of a server's value.
-    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..=65536))]
-    pub value: u32,
-    /// Exponent of the Zipf distribution of a server's keys, 0 to 4.
-    #[arg(long, value_name = "EXPONENT", default_value = "0.99", value_parser = values::zipf)]
-    pub zipf: f64,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
-    /// Time of a turn [default: 3s; --quick: 250ms].
-    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
-    pub round_time: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) turn: RoundTimeArgs,
     #[command(flatten)]
     pub(crate) place: DirArgs,
     #[command(flatten)]
@@ -59,11 +47,11 @@ pub struct RunBenchArgs {
 impl RunBenchArgs {
     /// The most memory of a program, in bytes.
     pub fn dram_bytes(&self) -> u64 {
-        self.dram.unwrap_or(if self.output.quick { 40 << 20 } else { 256 << 20 })
+        self.dram.of(self.data_bytes())
     }
     /// Bytes that a program keeps.
     pub fn data_bytes(&self) -> u64 {
-        self.dram_bytes().saturating_mul(self.times)
+        self.size.data.unwrap_or(if self.output.quick { 160 << 20 } else { 1 << 30 })
     }
     /// Rounds that count.
     pub fn rounds(&self) -> u32 {
@@ -71,7 +59,7 @@ impl RunBenchArgs {
     }
     /// Time of a turn.
     pub fn round_time(&self) -> Duration {
-        self.round_time.unwrap_or(Duration::from_millis(if self.output.quick { 250 } else { 3000 }))
+        self.turn.round_time.unwrap_or(Duration::from_millis(if self.output.quick { 250 } else { 3000 }))
     }
 }
 
@@ -79,21 +67,28 @@ impl RunBenchArgs {
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite-lab run --dir /mnt/nvme --json run.json
-  fulgurite-lab run --part touches --threads 1,8,32 --quick
-  fulgurite-lab run --part redis,memcached --config swap,compatible \\
+  fulgurite-lab run --workload touches --threads 1,8,32 --quick
+  fulgurite-lab run --workload redis,memcached --config swap,compatible \\
     --gets 50 --clients 32
 
 Programs that were never written for Fulgurite, with the same memory cgroup,
 the same disk and the same requests, in turns. A program is stopped (SIGSTOP)
 while another one has its turn. Each has a turn first that does not count.
 
-Parts:
-  touches    threads read, or add to, a word of a page by chance
-  redis      redis-server, Zipf keys: each value read must be one that its
-             key can have at that moment
+Workloads:
+  touches    threads read, or add to, a word of a page at random
+  redis      redis-server, values of 1 KiB under Zipf keys: each value read
+             must be one that its key can have at that moment
   memcached  the same with memcached
   save       BGSAVE of redis while a client writes: what is saved must be the
              state at its begin
+
+Configurations:
+  dram                 enough DRAM
+  swap                 the kernel's swap
+  compatible, in-line  the modes of `fulgurite run`
+
+--dram is the limit of a program's cgroup, which all have but for `dram`.
 
 Swap and cgroups need root. Without them, and without redis-server or
 memcached, the rows that need them are left out, and a note says so. With fio,

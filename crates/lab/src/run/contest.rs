@@ -109,9 +109,13 @@ impl Contest {
     /// Bad input, before anything is made; the kernel's.
     pub fn start(args: &RunBenchArgs) -> Result<Contest> {
         checks::outputs(&args.output)?;
+        let (dram, data) = (format_bytes(args.dram_bytes()), format_bytes(args.data_bytes()));
         if args.dram_bytes() < LEAST_DRAM {
-            let (least, given) = (format_bytes(LEAST_DRAM), format_bytes(args.dram_bytes()));
-            bad_input!("--dram {given}: a program with its libraries and tables needs {least}; choose more");
+            let least = format_bytes(LEAST_DRAM);
+            bad_input!("--dram {dram}: a program with its libraries and tables needs {least}; choose more");
+        }
+        if args.dram_bytes() > args.data_bytes() {
+            bad_input!("--dram {dram} holds all of {data} of data; choose less --dram or more --data");
         }
         let place = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
         if !place.is_dir() {

@@ -64,8 +64,8 @@ pub fn run(args: &RunBenchArgs) -> Result<()> {
     let setting = serde_json::json!({
         "dram_bytes": args.dram_bytes(),
         "data_bytes": args.data_bytes(),
-        "value_bytes": args.value,
-        "zipf": args.zipf,
+        "value_bytes": servers::VALUE_BYTES,
+        "zipf": servers::ZIPF,
         "round_ns": args.round_time().as_nanos() as u64,
         "seed": args.output.seed,
         "in_cgroups": contest.has_cgroups(),

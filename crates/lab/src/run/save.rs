@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::client::Plan;
 use super::contest::{Contest, Outcome};
 use super::protocol::{Connection, Protocol};
-use super::servers::{Server, ServerSetup, begin, free_port};
+use super::servers::{Server, ServerSetup, ZIPF, begin, free_port};
 use crate::values::Under;
 use fulgurite_harness::rows::Percentiles;
 use fulgurite_term::interrupt::{Interrupt, go_on};
@@ -93,7 +93,7 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
         port: serving.setup.port,
         clients: 1,
         gets: 0,
-        zipf: args.zipf,
+        zipf: ZIPF,
         time: PATIENCE,
         seed: args.output.seed,
     };

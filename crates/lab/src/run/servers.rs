@@ -20,6 +20,10 @@ use fulgurite_term::progress;
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a value.
+pub const VALUE_BYTES: u32 = 1024;
+/// Exponent of the Zipf distribution of keys.
+pub const ZIPF: f64 = 0.99;
 /// Keys that are checked in the end. Each may be a read of the disk.
 const CHECKED: u64 = 20_000;
 /// Threads of memcached, its default.
@@ -125,7 +129,7 @@ pub fn begin(contest: &mut Contest, server: Server, under: Under, forks: bool) -
     let port = free_port()?;
     let words = server.words(&contest.args, port, &directory);
     let Some(mut one) = contest.begin_server(under, &words, forks)? else { return Ok(None) };
-    let keys = Keys::new(contest.args.data_bytes() / u64::from(contest.args.value), contest.args.value);
+    let keys = Keys::new(contest.args.data_bytes() / u64::from(VALUE_BYTES), VALUE_BYTES);
     let bar = progress::waiting(&format!("{}, {under}: it is filled", server.name()));
     let answers = wait_for(contest, &mut one, port);
     let interrupt = contest.interrupt.clone();
@@ -210,7 +214,7 @@ fn turns(
                 port: setup.port,
                 clients: args.clients,
                 gets,
-                zipf: args.zipf,
+                zipf: ZIPF,
                 time: time_of(args.round_time(), round),
                 seed: args.output.seed.wrapping_add((at as u64) << 32 | u64::from(round) << 16),
             };
