@@ -24,6 +24,7 @@ pub mod checks;
 pub mod child;
 pub mod comparison;
 pub mod disturbance;
+pub mod experiment;
 pub mod fio;
 pub mod image;
 #[expect(unsafe_code, reason = "kernel calls that only measuring makes")]

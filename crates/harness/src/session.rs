@@ -286,13 +286,11 @@ impl Session {
                 return false;
             }
             let missing = match config {
-                Config::OsSwap => capabilities.cgroup_missing.as_ref().or(capabilities.swap_missing.as_ref()),
-                Config::Mmap => capabilities.cgroup_missing.as_ref(),
+                Config::OsSwap => capabilities.without_swap(),
+                Config::Mmap => capabilities.cgroup_missing.clone(),
                 _ => None,
             };
-            if let Some(missing) = missing {
-                notes.push(format!("{config} is skipped: {missing}."));
-            }
+            notes.extend(missing.as_ref().map(|missing| format!("{config} is skipped: {missing}.")));
             missing.is_none()
         });
         if let Some(missing) = &capabilities.cgroup_missing {

@@ -10,7 +10,6 @@
 // They panic where standard error has no reader: `stderr::tell` does not.
 #![deny(clippy::print_stderr)]
 
-mod against_swap;
 mod alloc;
 mod args;
 mod catalog;

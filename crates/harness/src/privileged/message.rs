@@ -100,3 +100,10 @@ pub struct Capabilities {
     /// `vm.page-cluster` as it was found.
     pub page_cluster: Option<u32>,
 }
+
+impl Capabilities {
+    /// Why nothing can be swapped from a cgroup, where it cannot.
+    pub fn without_swap(&self) -> Option<String> {
+        self.cgroup_missing.clone().or(self.swap_missing.clone())
+    }
+}

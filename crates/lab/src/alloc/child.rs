@@ -9,12 +9,13 @@ use anyhow::{Context, Result, bail};
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Counted, MemoryPlan};
+use super::memory::MemoryPlan;
 use super::overhead;
 use super::page_fault::PageFaults;
 use super::program::{Program, Request};
 use super::programs;
 use crate::values::AllocProgram;
+use fulgurite_harness::experiment::Turn;
 use fulgurite_harness::own_process::{self, Answer};
 use fulgurite_harness::{Latencies, Usage};
 
@@ -55,21 +56,6 @@ impl Batch {
         let mut random = Random::new(self.seed, self.first + number);
         let writes = random.percent(self.writes_percent);
         Request { key: keys.sample(&mut random), writes, number: self.first + number }
-    }
-}
-
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    pub elapsed_ns: u64,
-    pub requests: u64,
-    pub latency: Vec<(u64, u64)>,
-    pub counted: Counted,
-    pub cpu_ns: u64,
-}
-
-impl Outcome {
-    pub fn rate(&self) -> f64 {
-        self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
@@ -142,7 +128,7 @@ impl Share {
 }
 
 /// Runs a batch with its number of clients.
-fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Outcome> {
+fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Turn> {
     let keys = ZipfKeys::new("bench alloc", program.keys(), batch.zipf)?;
     let (share, before, counted) = (Share::of(batch), Usage::now(), program.counted());
     let begun = Instant::now();
@@ -178,15 +164,21 @@ fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Outcome> {
         latency.add(&mut one);
     }
     let (used, now) = (Usage::now().since(before), program.counted());
-    let by_kernel =
-        Counted { faults: used.major_faults, reads: used.major_faults, bytes_written: used.blocks_written * 4096 };
-    let counted = match (counted, now) {
-        (Some(before), Some(now)) => Counted {
-            faults: now.faults - before.faults,
-            reads: now.reads - before.reads,
-            bytes_written: now.bytes_written - before.bytes_written,
-        },
-        _ => by_kernel,
+    let turn = Turn {
+        operations: batch.count,
+        elapsed_ns,
+        latency: latency.pairs(),
+        cpu_ns: used.cpu_ns,
+        faults: used.major_faults,
+        reads: used.major_faults,
+        bytes_written: used.blocks_written * 4096,
     };
-    Ok(Outcome { elapsed_ns, requests: batch.count, latency: latency.pairs(), counted, cpu_ns: used.cpu_ns })
+    // What the kernel pages, it counts.
+    let (Some(before), Some(now)) = (counted, now) else { return Ok(turn) };
+    Ok(Turn {
+        faults: now.faults - before.faults,
+        reads: now.reads - before.reads,
+        bytes_written: now.bytes_written - before.bytes_written,
+        ..turn
+    })
 }

@@ -1,22 +1,21 @@
 //! The contest of one program: a process for each configuration, in turns.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde::de::DeserializeOwned;
 
-use super::child::{Batch, Command, Opened, Outcome};
+use super::child::{Batch, Command, Opened};
 use super::memory::MemoryPlan;
 use super::overhead::Cost;
 use super::programs;
-use super::rows::Row;
+use super::rows::{More, Row};
 use crate::values::{AllocConfig, AllocProgram};
-use fulgurite_harness::Spread;
+use fulgurite_harness::experiment::{Contestant, Experiment, Series, Turn, take_turns};
 use fulgurite_harness::fio;
 use fulgurite_harness::own_process::Measured;
-use fulgurite_harness::privileged::{Capabilities, Helper, Request};
-use fulgurite_harness::rows::Percentiles;
-use fulgurite_term::interrupt::{Interrupt, go_on};
+use fulgurite_harness::privileged::Request;
 use fulgurite_term::progress;
 
 /// What a process has in addition to its data in any case: its binary, its threads, what measures
@@ -78,43 +77,28 @@ pub fn file_bytes(config: AllocConfig, data_bytes: u64) -> u64 {
 }
 
 /// A process with one configuration.
-struct Contestant {
+struct Allocating {
     config: AllocConfig,
-    process: Measured,
-    cgroup: Option<String>,
+    one: Contestant<Measured>,
     opened: Opened,
     file: PathBuf,
-    outcomes: Vec<Outcome>,
     sum: Option<u64>,
-    peak_bytes: Option<u64>,
 }
 
-/// What processes are started with, and what becomes of them.
+/// The experiment of all programs.
 pub struct Contest {
-    pub interrupt: Interrupt,
-    pub helper: Helper,
-    pub capabilities: Capabilities,
-    pub scratch: PathBuf,
-    pub how: How,
+    pub experiment: Experiment,
+    scratch: PathBuf,
+    how: How,
     pub rows: Vec<Row>,
-    /// Sentences about what failed.
-    pub failed: Vec<String>,
-    made: u32,
     /// A file that fio may overwrite.
     beside: Option<PathBuf>,
 }
 
 impl Contest {
     /// None has begun.
-    pub fn new(
-        interrupt: Interrupt,
-        helper: Helper,
-        capabilities: Capabilities,
-        scratch: PathBuf,
-        how: How,
-    ) -> Contest {
-        let (rows, failed) = (Vec::new(), Vec::new());
-        Contest { interrupt, helper, capabilities, scratch, how, rows, failed, made: 0, beside: None }
+    pub fn new(experiment: Experiment, scratch: PathBuf, how: How) -> Contest {
+        Contest { experiment, scratch, how, rows: Vec::new(), beside: None }
     }
 
     /// One program with all configurations.
@@ -124,24 +108,21 @@ impl Contest {
     pub fn measure(&mut self, program: AllocProgram, configs: &[AllocConfig]) -> Result<()> {
         let swaps = configs.contains(&AllocConfig::OsSwap);
         if swaps {
-            let (scratch, bytes) = (self.scratch.clone(), file_bytes(AllocConfig::OsSwap, self.how.data_bytes));
-            self.helper.perform(&Request::SwapOn { scratch, bytes })?;
-            // Of random accesses, what is read ahead is of no use.
-            self.helper.perform(&Request::PageCluster { value: 0 })?;
+            self.experiment.swap_on(&self.scratch, file_bytes(AllocConfig::OsSwap, self.how.data_bytes))?;
         }
         let mut all = Vec::new();
         let measured = self.measure_all(program, configs, &mut all);
         for one in all {
             let ended = self.end(one);
-            self.failed.extend(ended.err().map(|e| format!("{program}, {e:#}")));
+            self.experiment.failed.extend(ended.err().map(|e| format!("{program}, {e:#}")));
         }
         if swaps {
-            self.helper.perform(&Request::SwapOff)?;
+            self.experiment.helper.perform(&Request::SwapOff)?;
         }
         measured
     }
 
-    fn measure_all(&mut self, program: AllocProgram, configs: &[AllocConfig], all: &mut Vec<Contestant>) -> Result<()> {
+    fn measure_all(&mut self, program: AllocProgram, configs: &[AllocConfig], all: &mut Vec<Allocating>) -> Result<()> {
         let How { threads, rounds, requests, seed, .. } = self.how;
         let (mixes, before) = (mixes(program), self.rows.len());
         let steps = configs.len() as u64 * (2 + mixes.len() as u64 * u64::from(rounds + 1));
@@ -149,46 +130,36 @@ impl Contest {
         for config in configs {
             bar.set_message(format!("{config}: filling"));
             let started = self.start(program, *config);
-            all.extend(self.noted(program, *config, started)?);
+            all.extend(self.experiment.noted(named(program, *config), started)?);
             bar.inc(1);
         }
-        let mut first = 0;
-        for Mix { zipf, writes_percent } in mixes {
-            all.iter_mut().for_each(|one| one.outcomes.clear());
-            for round in 0..=rounds {
+        for (number, mix) in mixes.into_iter().enumerate() {
+            let Mix { zipf, writes_percent } = mix;
+            // The first round brings in what is used.
+            let series = take_turns(all, 0..=rounds, |one, round| {
+                bar.set_message(format!("{}, round {round}", one.config));
+                let first = (number as u64 * u64::from(rounds + 1) + u64::from(round)) * requests;
                 let batch = Batch { seed, first, count: requests, zipf, writes_percent, threads };
-                first += requests;
-                for turn in 0..all.len() {
-                    let at = (turn + round as usize) % all.len();
-                    let one = &mut all[at];
-                    bar.set_message(format!("{}, round {round}", one.config));
-                    let ran = one.process.ask::<Outcome>(&Command::Run(batch));
-                    // The first one brings in what is used.
-                    let outcome = self.noted(program, one.config, ran)?.filter(|_| round > 0);
-                    one.outcomes.extend(outcome);
-                    bar.inc(1);
-                }
-            }
+                bar.inc(1);
+                self.ask::<Turn>(program, one, &Command::Run(batch))
+            })?;
             for one in &mut *all {
-                if let Some(name) = &one.cgroup {
-                    one.peak_bytes = Some(self.helper.peak(name)?.0);
-                }
+                self.experiment.ran(&mut one.one, false)?;
             }
-            for one in &*all {
+            for (one, turns) in all.iter().zip(&series) {
                 bar.set_message(format!("{}, the disk alone", one.config));
-                let of_disk = self.of_disk(one);
-                let of_disk = self.noted(program, one.config, of_disk)?.flatten();
-                let row = self.row(program, Mix { zipf, writes_percent }, one, all);
-                self.rows.extend(row.map(|row| Row { of_disk, ..row }));
+                let of_disk = self.of_disk(turns);
+                let of_disk = self.experiment.noted(named(program, one.config), of_disk)?.flatten();
+                let row = self.row(program, mix, (one, turns), (all, &series), of_disk);
+                self.rows.extend(row);
             }
         }
         for one in &mut *all {
             bar.set_message(format!("{}: checking", one.config));
-            if let Some(name) = one.cgroup.clone().filter(|_| one.config.is_paged_by_kernel()) {
-                self.helper.perform(&Request::Lift { name })?;
+            if one.config.is_paged_by_kernel() {
+                self.experiment.ran(&mut one.one, true)?;
             }
-            let checked = one.process.ask(&Command::Check);
-            one.sum = self.noted(program, one.config, checked)?;
+            one.sum = self.ask(program, one, &Command::Check)?;
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -196,22 +167,28 @@ impl Contest {
         Ok(())
     }
 
-    /// What one made of its turn. An error is noted, unless it is an interruption.
-    fn noted<T>(&mut self, program: AllocProgram, config: AllocConfig, made: Result<T>) -> Result<Option<T>> {
-        go_on(made, |e| self.failed.push(format!("{program}, {config}: {e:#}")))
+    /// What one made of its turn. What failed is noted.
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        program: AllocProgram,
+        one: &mut Allocating,
+        command: &Command,
+    ) -> Result<Option<T>> {
+        let asked = self.experiment.ask(&mut one.one, |process| process.ask(command));
+        Ok(self.experiment.noted(named(program, one.config), asked)?.flatten())
     }
 
     /// All have the same data at the end, or it is noted. `before`: rows of other programs.
-    fn compare(&mut self, program: AllocProgram, all: &[Contestant], before: usize) {
+    fn compare(&mut self, program: AllocProgram, all: &[Allocating], before: usize) {
         let sums: Vec<_> = all.iter().filter_map(|one| Some((one.config, one.sum?))).collect();
         for (config, sum) in &sums {
             let (first, expected) = sums[0];
             if *sum != expected {
                 let told = format!("{program}: {config} has other data ({sum:016x}) than {first} ({expected:016x})");
-                self.failed.push(told);
+                self.experiment.failed.push(told);
             }
             for row in self.rows[before..].iter_mut().filter(|row| row.config == config.name()) {
-                row.work_hash = Some(format!("{sum:016x}"));
+                row.more.work_hash = Some(format!("{sum:016x}"));
             }
         }
     }
@@ -221,28 +198,24 @@ impl Contest {
     /// # Errors
     /// Interrupted; that it cannot be measured by this user.
     pub fn overhead(&mut self) -> Result<Vec<Cost>> {
-        let mut process = Measured::start(&["__alloc".as_ref()], &self.interrupt)?;
-        let file = self.file();
-        self.helper.adopt(&file)?;
+        let mut process = Measured::start(&["__alloc".as_ref()], &self.experiment.interrupt)?;
+        let file = self.file()?;
         let measured = process.ask(&Command::Overhead { file: std::path::absolute(&file)? });
         drop(process);
-        let _ = std::fs::remove_file(&file);
-        self.helper.release(&file)?;
+        self.remove(&file)?;
         measured
     }
 
     /// Pages that one read and wrote in a second, as a share of what fio does in the same mix. None
     /// without fio, and where none was read or written.
-    fn of_disk(&mut self, one: &Contestant) -> Result<Option<f64>> {
-        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>();
-        let (reads, writes) = (sum(|o| o.counted.reads), sum(|o| o.counted.bytes_written) / 4096);
-        let elapsed_ns = sum(|o| o.elapsed_ns);
+    fn of_disk(&mut self, turns: &Series<Turn>) -> Result<Option<f64>> {
+        let (reads, writes) = (turns.sum(|turn| turn.reads), turns.sum(Turn::writes));
+        let elapsed_ns = turns.sum(|turn| turn.elapsed_ns);
         let Some(core) = fulgurite_sys::affinity::cores().first().copied().filter(|_| reads + writes > 0) else {
             return Ok(None);
         };
         if self.beside.is_none() {
-            let file = self.file();
-            self.helper.adopt(&file)?;
+            let file = self.file()?;
             fio::make_file(&file, self.how.data_bytes)?;
             self.beside = Some(file);
         }
@@ -265,30 +238,26 @@ impl Contest {
     /// # Errors
     /// What the helper could not do.
     pub fn clean(&mut self) -> Result<()> {
-        let Some(file) = self.beside.take() else { return Ok(()) };
-        let _ = std::fs::remove_file(&file);
-        self.helper.release(&file)
+        self.beside.take().map_or(Ok(()), |file| self.remove(&file))
     }
 
-    /// A path of which nothing is there yet.
-    fn file(&mut self) -> PathBuf {
-        self.made += 1;
-        self.scratch.join(format!("fulgurite-alloc-{}-{}", std::process::id(), self.made))
+    /// A path of which nothing is there yet. The helper removes what comes there, too.
+    fn file(&mut self) -> Result<PathBuf> {
+        let number = self.experiment.number();
+        let file = self.scratch.join(format!("fulgurite-alloc-{}-{number}", std::process::id()));
+        self.experiment.helper.adopt(&file)?;
+        Ok(file)
+    }
+    fn remove(&mut self, file: &Path) -> Result<()> {
+        let _ = std::fs::remove_file(file);
+        self.experiment.helper.release(file)
     }
 
-    fn start(&mut self, program: AllocProgram, config: AllocConfig) -> Result<Contestant> {
+    fn start(&mut self, program: AllocProgram, config: AllocConfig) -> Result<Allocating> {
         let (how, limit_bytes) = (self.how, self.how.limit_bytes(program));
-        let mut process = Measured::start(&["__alloc".as_ref()], &self.interrupt)?;
-        let file = self.file();
-        let name = format!("alloc-{}-{config}", self.made);
-        self.helper.adopt(&file)?;
-        let mut cgroup = None;
-        if self.capabilities.cgroup_version.is_some() {
-            let no_swap = config != AllocConfig::OsSwap;
-            self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
-            self.helper.perform(&Request::Join { name: name.clone(), pid: process.pid() })?;
-            cgroup = Some(name);
-        }
+        let process = Measured::start(&["__alloc".as_ref()], &self.experiment.interrupt)?;
+        let file = self.file()?;
+        let group = self.experiment.limit(process.pid(), limit_bytes, config == AllocConfig::OsSwap)?;
         let plan = MemoryPlan {
             config,
             limit_bytes,
@@ -298,81 +267,59 @@ impl Contest {
             file: std::path::absolute(&file)?,
             file_bytes: file_bytes(config, how.data_bytes),
         };
-        let opened = process.ask(&Command::Open { program, data_bytes: how.data_bytes, plan });
-        let (opened, failed) = match opened {
-            Ok(opened) => (opened, None),
-            Err(error) => (Opened::default(), Some(error)),
-        };
-        let (outcomes, sum, peak_bytes) = (Vec::new(), None, None);
-        let one = Contestant { config, process, cgroup, opened, file, outcomes, sum, peak_bytes };
-        match failed {
-            None => Ok(one),
-            Some(error) => Err(match self.end(one) {
-                Ok(()) => error,
-                Err(ended) => error.context(format!("{ended:#}")),
-            }),
+        let mut one = Contestant::new(process, group);
+        let open = Command::Open { program, data_bytes: how.data_bytes, plan };
+        let opened = self.experiment.ask(&mut one, |process| process.ask(&open));
+        match opened {
+            Ok(opened) => Ok(Allocating { config, one, opened: opened.unwrap_or_default(), file, sum: None }),
+            Err(error) => {
+                self.experiment.end(&mut one);
+                self.remove(&file)?;
+                Err(error)
+            }
         }
     }
 
-    fn end(&mut self, one: Contestant) -> Result<()> {
-        let Contestant { config, process, cgroup, file, .. } = one;
-        let killed = match &cgroup {
-            Some(name) => self.helper.peak(name)?.1,
-            None => 0,
-        };
-        drop(process);
-        let _ = std::fs::remove_file(&file);
-        self.helper.release(&file)?;
-        if let Some(name) = cgroup {
-            self.helper.perform(&Request::DropCgroup { name })?;
-        }
-        ensure!(killed == 0, "{config}: the kernel ended it for want of memory; give more --dram");
+    fn end(&mut self, mut one: Allocating) -> Result<()> {
+        let killed = self.experiment.end(&mut one.one);
+        self.remove(&one.file)?;
+        ensure!(!killed, "{}: the kernel ended it for want of memory; give more --dram", one.config);
         Ok(())
     }
 
-    fn row(&self, program: AllocProgram, mix: Mix, one: &Contestant, all: &[Contestant]) -> Option<Row> {
-        let rounds = one.outcomes.len();
-        let beside = |config| all.iter().find(|other| other.config == config && other.outcomes.len() == rounds);
-        let ratio_to = |config| {
-            let rounds = one.outcomes.iter().zip(&beside(config)?.outcomes);
-            Spread::of_any(rounds.map(|(a, b)| a.rate() / b.rate()))
-        };
-        let sum = |of: fn(&Outcome) -> u64, one: &Contestant| one.outcomes.iter().map(of).sum::<u64>();
-        let written = |one: &Contestant| sum(|o| o.counted.bytes_written, one);
-        let by_swap = beside(AllocConfig::OsSwap).map(written).filter(|bytes| *bytes > 0);
-        let requests = Some(sum(|o| o.requests, one)).filter(|requests| *requests > 0)?;
-        let mut latency = Percentiles::default();
-        one.outcomes.iter().for_each(|o| latency.add(&o.latency));
+    fn row(
+        &self,
+        program: AllocProgram,
+        mix: Mix,
+        (one, turns): (&Allocating, &Series<Turn>),
+        (all, series): (&[Allocating], &[Series<Turn>]),
+        of_disk: Option<f64>,
+    ) -> Option<Row> {
+        let of = |config| all.iter().zip(series).find(|(other, _)| other.config == config).map(|(_, turns)| turns);
+        let written = |turns: &Series<Turn>| turns.sum(|turn| turn.bytes_written);
+        let swap = of(AllocConfig::OsSwap);
+        let by_swap = swap.map(written).filter(|bytes| *bytes > 0);
         let (lines, lines_changed) = programs::lines(program, one.config);
-        let spread = Spread::of(one.outcomes.iter().map(Outcome::rate));
-        Some(Row {
-            workload: program.to_string(),
-            config: one.config.to_string(),
+        let more = More {
             zipf: mix.zipf,
             writes_percent: mix.writes_percent,
-            threads: self.how.threads,
             data_bytes: self.how.data_bytes,
             dram_bytes: self.how.limit_bytes(program),
-            rounds,
-            requests,
-            ops_per_s: spread.median,
-            ops_per_s_spread: spread,
-            p50_us: latency.us(50.0),
-            p99_us: latency.us(99.0),
-            p999_us: latency.us(99.9),
-            peak_bytes: one.peak_bytes,
-            bytes_written: written(one),
-            faults: sum(|o| o.counted.faults, one),
-            hit_ratio: 1.0 - (sum(|o| o.counted.reads, one) as f64 / requests as f64).min(1.0),
-            cpu_us_per_op: sum(|o| o.cpu_ns, one) as f64 / 1000.0 / requests as f64,
-            ratio_to_swap: ratio_to(AllocConfig::OsSwap),
-            ratio_to_memory_page: ratio_to(one.config.memory_page()),
-            written_to_swap: by_swap.map(|bytes| written(one) as f64 / bytes as f64),
-            of_disk: None,
+            requests: turns.sum(|turn| turn.operations),
+            ratio_to_memory_page: of(one.config.memory_page()).and_then(|other| turns.ratio_to(other)),
+            written_to_swap: by_swap.map(|bytes| written(turns) as f64 / bytes as f64),
+            of_disk,
             lines,
             lines_changed,
             work_hash: None,
             flash: one.opened.described.clone(),
-        })
+        };
+        let row = Row::of(program.name(), one.config, self.how.threads, turns, swap, more)?;
+        Some(Row { peak_bytes: one.one.peak_bytes, ..row })
     }
+}
+
+/// How sentences about what failed begin.
+fn named(program: AllocProgram, config: AllocConfig) -> String {
+    format!("{program}, {config}")
 }

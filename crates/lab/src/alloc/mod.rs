@@ -22,11 +22,10 @@ use crate::args::AllocArgs;
 use crate::values::AllocConfig;
 use contest::{ALLOWANCE_BYTES, Contest, How, THREADS, file_bytes};
 use fulgurite_harness::checks;
-use fulgurite_harness::privileged::{Capabilities, Helper, Request};
+use fulgurite_harness::experiment::{Experiment, plot};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, ended_early, go_on};
-use fulgurite_term::machine::Machine;
-use fulgurite_term::report::{Report, print, print_all};
+use fulgurite_term::report::{print, print_all};
 
 /// Runs `alloc`.
 ///
@@ -42,42 +41,44 @@ pub fn run(args: &AllocArgs) -> Result<()> {
     configs.dedup();
     let files: u64 = configs.iter().map(|config| file_bytes(*config, how.data_bytes)).sum();
     checks::space("fulgurite-lab alloc", &scratch, files + how.data_bytes)?;
-    let machine = Machine::describe();
-    let mut helper = Helper::start()?;
-    let capabilities = helper.probe(&scratch)?;
-    let mut notes = skipped(&mut configs, &capabilities);
-    if configs.contains(&AllocConfig::OsSwap) && capabilities.zswap == "on" {
-        helper.perform(&Request::ZswapOff)?;
-        notes.push("zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned());
+    let mut experiment = Experiment::start(&interrupt, &scratch)?;
+    experiment.leave_out(&mut configs, |config, machine| match config {
+        AllocConfig::OsSwap => machine.without_swap(),
+        AllocConfig::Mmap => machine.cgroup_missing.clone(),
+        _ => None,
+    });
+    if let Some(missing) = &experiment.capabilities.cgroup_missing {
+        let kept = format!("The DRAM is kept by the allocators alone, not by the kernel as well: {missing}.");
+        experiment.note(kept);
     }
-    notes.push(format!(
+    experiment.note(format!(
         "Each process has {} of DRAM for data, and {} for itself. What a program keeps in DRAM is added: heads of \
          chains, tables of packets.",
         format_bytes(how.dram_bytes),
         format_bytes(ALLOWANCE_BYTES)
     ));
-    print(&args.output, &machine.line())?;
-    let mut contest = Contest::new(interrupt, helper, capabilities, scratch, how);
-    let costs = go_on(contest.overhead(), |e| notes.push(format!("The runtime itself was not measured: {e:#}.")))?;
-    let costs = costs.unwrap_or_default();
+    print(&args.output, &experiment.machine.line())?;
+    let mut contest = Contest::new(experiment, scratch, how);
+    let costs = contest.overhead();
+    let unmeasured = |e| contest.experiment.note(format!("The runtime itself was not measured: {e:#}."));
+    let costs = go_on(costs, unmeasured)?.unwrap_or_default();
     let interrupted = ended_early(args.program.iter().try_for_each(|program| {
         let measured = contest.measure(*program, &configs);
-        go_on(measured, |e| contest.failed.push(format!("{program}: {e:#}"))).map(drop)
+        contest.experiment.noted(program, measured).map(drop)
     }))?;
     contest.clean()?;
-    let Contest { rows, failed, capabilities, .. } = contest;
+    let Contest { rows, experiment, .. } = contest;
     if !costs.is_empty() {
         print(&args.output, &overhead::shown(&costs))?;
     }
     print(&args.output, &rows::shown(&rows))?;
-    print_all(&args.output, &notes)?;
+    print_all(&args.output, &experiment.notes)?;
     let setting = serde_json::json!({
         "data_bytes": how.data_bytes, "dram_bytes": how.dram_bytes, "allowance_bytes": ALLOWANCE_BYTES,
-        "threads": how.threads, "zswap": capabilities.zswap, "notes": notes,
+        "threads": how.threads, "zswap": experiment.capabilities.zswap,
     });
-    Report { interrupted, failed: &failed, ..Report::new(&machine, setting, &rows) }
-        .with("overhead", &costs)?
-        .finish(&args.output, || rows::plot(&rows))
+    let report = experiment.report(setting, &rows, interrupted).with("overhead", &costs)?;
+    report.finish(&args.output, || plot(&rows, rows::requests))
 }
 
 fn how(args: &AllocArgs) -> Result<How> {
@@ -101,22 +102,4 @@ fn how(args: &AllocArgs) -> Result<How> {
         disk_time: Duration::from_millis(if quick { 100 } else { 1000 }),
         seed: args.output.seed,
     })
-}
-
-/// Takes away what this machine cannot do. Returns sentences about it.
-fn skipped(configs: &mut Vec<AllocConfig>, capabilities: &Capabilities) -> Vec<String> {
-    let mut notes = Vec::new();
-    configs.retain(|config| {
-        let missing = match config {
-            AllocConfig::OsSwap => capabilities.cgroup_missing.as_ref().or(capabilities.swap_missing.as_ref()),
-            AllocConfig::Mmap => capabilities.cgroup_missing.as_ref(),
-            _ => None,
-        };
-        notes.extend(missing.map(|missing| format!("{config} is skipped: {missing}.")));
-        missing.is_none()
-    });
-    if let Some(missing) = &capabilities.cgroup_missing {
-        notes.push(format!("The DRAM is kept by the allocators alone, not by the kernel as well: {missing}."));
-    }
-    notes
 }

@@ -99,5 +99,5 @@ and with eight.
 
 A fault is one that waits for a read with swap, and any with `fulgurite run`.
 The hit ratio is the share of operations without a read of the disk, if none
-makes two. Bytes written are those of all turns. \"of swap\" is the throughput
+makes two. Bytes written are those of all turns. \"x swap\" is the throughput
 as a multiple of swap's, round by round: median, lowest and highest.";

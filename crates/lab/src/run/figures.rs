@@ -90,7 +90,7 @@ pub struct Counters {
 }
 
 /// Bytes of a page.
-pub const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 /// proc_pid_stat(5): times are in ticks, of which Linux tells programs that a second has 100.
 const TICK_NS: u64 = 10_000_000;
 

@@ -27,8 +27,9 @@ use anyhow::Result;
 use crate::values::Part;
 use args::RunBenchArgs;
 use contest::Contest;
+use fulgurite_harness::experiment::plot;
 use fulgurite_term::interrupt::ended_early;
-use fulgurite_term::report::{Report, print, print_all};
+use fulgurite_term::report::{print, print_all};
 use servers::Server;
 
 /// Runs `run`.
@@ -38,7 +39,7 @@ use servers::Server;
 pub fn run(args: &RunBenchArgs) -> Result<()> {
     let mut contest = Contest::start(args)?;
     let output = args.output.clone();
-    print(&output, &contest.machine.line())?;
+    print(&output, &contest.experiment.machine.line())?;
     let (mut rows, mut saves) = (Vec::new(), Vec::new());
     let mut interrupted = false;
     for part in &args.part {
@@ -60,7 +61,7 @@ pub fn run(args: &RunBenchArgs) -> Result<()> {
             break;
         }
     }
-    print_all(&output, &contest.notes)?;
+    print_all(&output, &contest.experiment.notes)?;
     let setting = serde_json::json!({
         "dram_bytes": args.dram_bytes(),
         "data_bytes": args.data_bytes(),
@@ -68,10 +69,8 @@ pub fn run(args: &RunBenchArgs) -> Result<()> {
         "zipf": servers::ZIPF,
         "round_ns": args.round_time().as_nanos() as u64,
         "seed": args.output.seed,
-        "in_cgroups": contest.has_cgroups(),
-        "notes": contest.notes,
+        "in_cgroups": contest.experiment.capabilities.cgroup_missing.is_none(),
     });
-    let mut report = Report::new(&contest.machine, setting, &rows).with("saves", &saves)?;
-    (report.interrupted, report.failed) = (interrupted, &contest.failed);
-    report.finish(&output, || series::plot(&rows))
+    let report = contest.experiment.report(setting, &rows, interrupted).with("saves", &saves)?;
+    report.finish(&output, || plot(&rows, series::threads))
 }

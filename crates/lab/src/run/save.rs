@@ -87,7 +87,7 @@ const CLUSTERS: [u32; 2] = [0, 3];
 
 fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &mut Vec<Save>) -> Result<()> {
     let Some(mut serving) = begin(contest, Server::Redis, under, true)? else { return Ok(()) };
-    let (interrupt, args) = (contest.interrupt.clone(), contest.args.clone());
+    let (interrupt, args) = (contest.experiment.interrupt.clone(), contest.args.clone());
     let plan = Plan {
         protocol: Protocol::Resp,
         port: serving.setup.port,
@@ -102,11 +102,14 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
     contest.end(&mut serving.one);
     if let Some(saved) = saved {
         let compared = reread(setup, &interrupt);
-        let failed = |error| contest.failed.push(format!("save, {under}: {error:#}"));
+        let failed = |error| contest.experiment.failed.push(format!("save, {under}: {error:#}"));
         let Some((digest, file_bytes)) = go_on(compared, failed)? else { return Ok(()) };
         let equal = digest == saved.digest;
         if !equal {
-            contest.failed.push(format!("save, {under}: the file is not the state at the begin of the save"));
+            contest
+                .experiment
+                .failed
+                .push(format!("save, {under}: the file is not the state at the begin of the save"));
         }
         let mut latency = Percentiles::default();
         latency.add(&saved.outcome.latency);
@@ -122,8 +125,8 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
             p50_us: latency.us(50.0),
             p99_us: latency.us(99.0),
             max_us: latency.us(100.0),
-            peak_bytes: serving.one.peak_bytes,
-            cap_bytes: serving.one.limit_bytes,
+            peak_bytes: serving.one.one.peak_bytes,
+            cap_bytes: serving.one.one.group.limit_bytes,
             equal,
         });
     }

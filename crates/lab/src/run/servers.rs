@@ -68,12 +68,15 @@ impl Server {
             Ok(output) if output.status.success() => Ok(true),
             Ok(output) => {
                 let told = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-                contest.note(format!("Rows of {} are left out: {program} does not start ({told}).", self.name()));
+                contest
+                    .experiment
+                    .note(format!("Rows of {} are left out: {program} does not start ({told}).", self.name()));
                 Ok(false)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let name = self.name();
                 contest
+                    .experiment
                     .note(format!("Rows of {name} are left out: there is no {program} (apt-get install {program})."));
                 Ok(false)
             }
@@ -132,7 +135,7 @@ pub fn begin(contest: &mut Contest, server: Server, under: Under, forks: bool) -
     let keys = Keys::new(contest.args.data_bytes() / u64::from(VALUE_BYTES), VALUE_BYTES);
     let bar = progress::waiting(&format!("{}, {under}: it is filled", server.name()));
     let answers = wait_for(contest, &mut one, port);
-    let interrupt = contest.interrupt.clone();
+    let interrupt = contest.experiment.interrupt.clone();
     let filled = contest.ask(&mut one, |_| {
         answers?;
         keys.fill(server.protocol(), port, || interrupt.check())
@@ -154,7 +157,7 @@ pub fn free_port() -> Result<u16> {
 fn wait_for(contest: &Contest, one: &mut Contestant, port: u16) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        contest.interrupt.check()?;
+        contest.experiment.interrupt.check()?;
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
             return Ok(());
         }
@@ -183,7 +186,7 @@ pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result
     }
     let first = rows.len();
     let taken = turns(contest, server, (&mut all, &setups), rows);
-    let interrupt = contest.interrupt.clone();
+    let interrupt = contest.experiment.interrupt.clone();
     for (one, setup) in all.iter_mut().zip(&setups) {
         let check = |_: &mut _| setup.keys.check(server.protocol(), setup.port, CHECKED, || interrupt.check());
         // Where the run was interrupted, that is already reported.
