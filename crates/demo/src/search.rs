@@ -272,7 +272,7 @@ fn search(args: &Args, media: &[FlashArgs], found: &Found<'_>, interrupt: &Inter
         }
         rows.append(&mut these);
         failed.extend(ran.failed);
-        add(&mut notes, session.notes.clone());
+        add(&mut notes, session.experiment.notes.clone());
         interrupted = ran.interrupted;
         if interrupted {
             break;

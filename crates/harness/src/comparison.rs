@@ -71,13 +71,13 @@ pub fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &
     let swapped = setups.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
         let (scratch, bytes) = (session.scratch.clone(), swap_bytes(image.region_bytes, swapped));
-        session.helper.perform(&Request::SwapOn { scratch, bytes })?;
+        session.experiment.helper.perform(&Request::SwapOn { scratch, bytes })?;
     }
     let bar = progress::steps(&name, setups.len() as u64 * u64::from(how.rounds + 1));
     let mut patience = Patience::new(session, how.repeats, how.output.quick);
     let ran = rounds::run(session, image, plan, &setups, how.rounds, &mut patience, &bar);
     bar.finish_and_clear();
-    let unswapped = if swapped > 0 { session.helper.perform(&Request::SwapOff) } else { Ok(()) };
+    let unswapped = if swapped > 0 { session.experiment.helper.perform(&Request::SwapOff) } else { Ok(()) };
     let mut ran = ran?;
     if let Err(e) = unswapped {
         // What was measured before that is what it is.

@@ -115,7 +115,7 @@ impl Patience {
         let mut cores = session.cores.clone();
         cores.extend(session.device_core);
         let waits = Duration::from_secs(if quick { 3 } else { 30 });
-        Patience { repeats, waits, interrupt: session.interrupt.clone(), cores }
+        Patience { repeats, waits, interrupt: session.experiment.interrupt.clone(), cores }
     }
     /// After a round that was disturbed: whether to run it again. Waits for a quiet moment first.
     pub fn repeats(&mut self, waits: impl FnOnce()) -> Result<bool> {

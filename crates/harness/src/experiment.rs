@@ -28,6 +28,7 @@ use fulgurite_term::report::table::{Columns, number, or_dash, percent};
 use fulgurite_term::report::{Report, distinct};
 
 /// What is the same for all configurations, and what is said at the end.
+#[derive(Debug)]
 pub struct Experiment {
     pub machine: Machine,
     pub interrupt: Interrupt,
@@ -46,7 +47,7 @@ pub struct Killed;
 
 impl Display for Killed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel ended it: it needs more memory than its cgroup allows")
+        f.write_str("the kernel ended it: it needs more memory than its cgroup allows; allow more (--dram, --memory)")
     }
 }
 
@@ -117,7 +118,7 @@ impl Experiment {
         let name = format!("turns-{}", self.number());
         self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap: !may_swap })?;
         self.helper.perform(&Request::Join { name: name.clone(), pid })?;
-        Ok(Group { name: Some(name), limit_bytes: Some(limit_bytes) })
+        Ok(Group { name: Some(name), limit_bytes: Some(limit_bytes), peak_bytes: None })
     }
     /// Has a process do something while the others are stopped. None of one that has ended. One
     /// that fails is ended.
@@ -139,28 +140,47 @@ impl Experiment {
             Err(error) => Err(if self.end(one) { error.context(Killed) } else { error }),
         }
     }
-    /// Keeps the highest use of a process until now: what it does from here on is no part of the
-    /// run. With `lift`, it has no limit any more: a walk over all data under it takes kernel
-    /// paging minutes.
+    /// Keeps the highest use of a cgroup until now: what happens in it from here on is no part of
+    /// the run.
     ///
     /// # Errors
     /// The helper's.
-    pub fn ran<P>(&mut self, one: &mut Contestant<P>, lift: bool) -> Result<()> {
-        let Some(name) = &one.group.name else { return Ok(()) };
-        one.peak_bytes = Some(self.helper.peak(name)?.0);
-        if lift { self.helper.perform(&Request::Lift { name: name.clone() }) } else { Ok(()) }
-    }
-    /// Ends a process, and keeps its highest use. Returns whether the kernel killed it, or a child
-    /// of it, for want of memory.
-    pub fn end<P>(&mut self, one: &mut Contestant<P>) -> bool {
-        let peak = one.group.name.as_ref().and_then(|name| self.helper.peak(name).ok());
-        one.peak_bytes = one.peak_bytes.or(peak.map(|(bytes, _)| bytes));
-        one.process = None;
-        if let Some(name) = one.group.name.take() {
-            let dropped = self.helper.perform(&Request::DropCgroup { name });
-            self.failed.extend(dropped.err().map(|error| format!("a cgroup stays: {error:#}")));
+    pub fn ran(&mut self, group: &mut Group) -> Result<()> {
+        if let Some(name) = &group.name {
+            group.peak_bytes = Some(self.helper.peak(name)?.0);
         }
-        peak.is_some_and(|(_, killed)| killed > 0)
+        Ok(())
+    }
+    /// Lifts the limit of a cgroup: a walk over all data under it takes kernel paging minutes.
+    ///
+    /// # Errors
+    /// The helper's.
+    pub fn lift(&mut self, group: &Group) -> Result<()> {
+        let lift = |name: &String| self.helper.perform(&Request::Lift { name: name.clone() });
+        group.name.as_ref().map_or(Ok(()), lift)
+    }
+    /// Removes a cgroup whose process `end` ends, and keeps its highest use. Returns whether the
+    /// kernel killed the process, or a child of it, for want of memory.
+    ///
+    /// # Errors
+    /// The helper's.
+    pub fn remove(&mut self, group: &mut Group, end: impl FnOnce()) -> Result<bool> {
+        let peak = group.name.as_ref().and_then(|name| self.helper.peak(name).ok());
+        group.peak_bytes = group.peak_bytes.or(peak.map(|(bytes, _)| bytes));
+        end();
+        if let Some(name) = group.name.take() {
+            self.helper.perform(&Request::DropCgroup { name })?;
+        }
+        Ok(peak.is_some_and(|(_, killed)| killed > 0))
+    }
+    /// Ends a process. Returns whether the kernel has killed it, or a child of it, for want of
+    /// memory.
+    pub fn end<P>(&mut self, one: &mut Contestant<P>) -> bool {
+        let Contestant { process, group } = one;
+        self.remove(group, || *process = None).unwrap_or_else(|error| {
+            self.failed.push(format!("a cgroup stays: {error:#}"));
+            false
+        })
     }
 
     /// The results, with the notes in their setting.
@@ -181,6 +201,8 @@ pub struct Group {
     name: Option<String>,
     /// What it may use.
     pub limit_bytes: Option<u64>,
+    /// Its highest use, once it is known.
+    pub peak_bytes: Option<u64>,
 }
 
 /// What can be stopped, and goes on.
@@ -207,14 +229,12 @@ pub struct Contestant<P> {
     /// None once it has ended.
     pub process: Option<P>,
     pub group: Group,
-    /// The highest use of its cgroup, once it is known.
-    pub peak_bytes: Option<u64>,
 }
 
 impl<P> Contestant<P> {
     /// One that has not ended.
     pub fn new(process: P, group: Group) -> Contestant<P> {
-        Contestant { process: Some(process), group, peak_bytes: None }
+        Contestant { process: Some(process), group }
     }
     /// Whether it takes turns.
     pub fn runs(&self) -> bool {
@@ -262,26 +282,25 @@ pub fn order(round: u32, rounds: u32, count: usize) -> impl Iterator<Item = usiz
     (0..count).map(move |turn| (first + turn) % count)
 }
 
-/// Has all do the same in turns, by rounds. A round 0 warms and does not count.
-///
-/// # Errors
-/// What `turn` says; it has none of what failed in one of them.
+/// Has all do the same in turns, by rounds, until `turn` fails. A round 0 warms and does not count.
+/// Returns what they did until then.
 pub fn take_turns<C, T>(
     all: &mut [C],
     rounds: std::ops::RangeInclusive<u32>,
     mut turn: impl FnMut(&mut C, u32) -> Result<Option<T>>,
-) -> Result<Vec<Series<T>>> {
+) -> (Vec<Series<T>>, Result<()>) {
     let mut series: Vec<Series<T>> = all.iter().map(|_| Series { turns: Vec::new() }).collect();
     let count = rounds.clone().count() as u32;
-    for round in rounds {
-        for at in order(round, count, all.len()) {
+    let ended = rounds.into_iter().try_for_each(|round| {
+        order(round, count, all.len()).try_for_each(|at| {
             let took = turn(&mut all[at], round)?;
             if round > 0 {
                 series[at].turns.push(took);
             }
-        }
-    }
-    Ok(series)
+            Ok(())
+        })
+    });
+    (series, ended)
 }
 
 /// The turns of one, by rounds; none where it ended none.
@@ -459,7 +478,9 @@ mod tests {
         });
         let order: String = seen.iter().map(|(_, one)| *one).collect();
         assert_eq!(order, "abcbcacab");
-        let turns: Vec<_> = series.unwrap().into_iter().map(|series| series.turns).collect();
+        let (series, ended) = series;
+        assert!(ended.is_ok());
+        let turns: Vec<_> = series.into_iter().map(|series| series.turns).collect();
         assert_eq!(turns, [[Some(1), Some(2)], [Some(1), None], [Some(1), Some(2)]]);
     }
     #[test]

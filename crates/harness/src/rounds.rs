@@ -7,6 +7,7 @@ use crate::Spread;
 use crate::calibrate::Plan;
 use crate::child::protocol::{Batches, Load, Outcome};
 use crate::disturbance::{self, Patience};
+use crate::experiment::order;
 use crate::image::Image;
 use crate::privileged::Request;
 use crate::session::{Running, Session, Setup};
@@ -107,7 +108,7 @@ fn run_all(
             nand: running.nand,
             dram_bytes: running.dram_bytes,
             workload_bytes: running.workload_bytes,
-            limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
+            limit_bytes: running.group.limit_bytes,
             running: Some(running),
         });
     }
@@ -123,9 +124,8 @@ fn run_all(
         };
         let lead_in = Some(plan.lead_in).filter(|count| !warm_up && *count > 0).map(&mut next);
         let batch = next(count);
-        let order = ran.contestants.len();
-        for turn in 0..order {
-            let one = &mut ran.contestants[(turn + round as usize) % order];
+        for turn in order(round, rounds + 1, ran.contestants.len()) {
+            let one = &mut ran.contestants[turn];
             let on_file = yardstick::on_file(session, one.setup) && one.is_main(session.flash.workers);
             let Some(running) = &mut one.running else { continue };
             let shown = if warm_up { "warm-up".into() } else { format!("round {round}") };
@@ -191,7 +191,7 @@ fn run_all(
 
 /// Sets how many pages the kernel swaps at once, for a setup under swap.
 fn set_page_cluster(session: &mut Session, setup: Setup) -> Result<()> {
-    setup.page_cluster.map_or(Ok(()), |value| session.helper.perform(&Request::PageCluster { value }))
+    setup.page_cluster.map_or(Ok(()), |value| session.experiment.helper.perform(&Request::PageCluster { value }))
 }
 
 /// Ends a configuration that has failed.
@@ -248,8 +248,8 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         let set = set_page_cluster(session, one.setup);
         let stored = session.is_read_whole(one.setup.config);
         let grows = one.setup.config.paged_by_kernel() || stored || on_file;
-        let ready =
-            set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
+        let ready = set.and_then(|()| session.experiment.ran(&mut running.group));
+        let ready = ready.and_then(|()| if grows { session.experiment.lift(&running.group) } else { Ok(()) });
         let checked = ready.and_then(|()| running.child.check());
         one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.setup))))?;
         if measured && one.invariant.is_some() {

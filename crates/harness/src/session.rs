@@ -16,8 +16,9 @@ use crate::checks::{self, FlashPath};
 use crate::child::pool::flash_pages as pool_pages;
 use crate::child::protocol::{DataSource, Guarded, Opened, PoolSpec, Spec};
 use crate::child::{self, ChildHandle};
+use crate::experiment::{Experiment, Group};
 use crate::image::Image;
-use crate::privileged::{Capabilities, Helper, Request};
+use crate::privileged::Request;
 use crate::values::{Config, FlashChoice};
 use fulgurite_term::bad_input::{OrBadInput, bad_input};
 use fulgurite_term::interrupt::Interrupt;
@@ -127,8 +128,7 @@ impl AtOnce {
 /// Everything that is the same for all configurations of a run.
 #[derive(Debug)]
 pub struct Session {
-    pub machine: Machine,
-    pub interrupt: Interrupt,
+    pub experiment: Experiment,
     /// The flash and the memory in front of it.
     pub flash: FlashArgs,
     pub data_bytes: u64,
@@ -137,16 +137,10 @@ pub struct Session {
     pub device_core: Option<usize>,
     /// The directory of swap files and mapped files.
     pub scratch: PathBuf,
-    /// What can be had of cgroups and swap.
-    pub capabilities: Capabilities,
-    /// Sentences about what is skipped or weaker than it should be.
-    pub notes: Vec<String>,
-    pub helper: Helper,
     flash_path: Option<FlashPath>,
     flash_path_taken: bool,
     /// Parts of the device of another process, where several configurations run on it.
     parts: Option<Parts>,
-    cgroups_made: u32,
 }
 
 /// One setup of a configuration: how many threads it has, and how the kernel reads swap.
@@ -164,7 +158,7 @@ pub struct Running {
     pub setup: Setup,
     pub child: ChildHandle,
     pub opened: Opened,
-    pub cgroup: Option<(String, u64)>,
+    pub group: Group,
     /// The file that holds its flash, if one does.
     pub path: Option<PathBuf>,
     pub dram_bytes: u64,
@@ -172,8 +166,6 @@ pub struct Running {
     pub workload_bytes: u64,
     /// The geometry of its NAND, as it was scaled.
     pub nand: Option<NandShape>,
-    /// Highest use of its cgroup until it had run, once that is over.
-    peak_bytes: Option<u64>,
     /// What must live as long as it.
     _data: Data,
 }
@@ -273,32 +265,24 @@ impl Session {
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
 
-        let mut helper = Helper::start()?;
-        let capabilities = helper.probe(&scratch)?;
-        let mut notes = Vec::new();
-        configs.retain(|config| {
-            let limit_bytes = dram_bytes + flash.allowance_bytes;
-            if config.paged_by_kernel() && limit_bytes >= data_bytes {
-                notes.push(format!(
-                    "{config} is skipped: its cgroup of {} would hold all of the data, so that nothing is paged.",
-                    format_bytes(limit_bytes)
-                ));
-                return false;
-            }
-            let missing = match config {
-                Config::OsSwap => capabilities.without_swap(),
-                Config::Mmap => capabilities.cgroup_missing.clone(),
-                _ => None,
-            };
-            notes.extend(missing.as_ref().map(|missing| format!("{config} is skipped: {missing}.")));
-            missing.is_none()
+        let mut experiment = Experiment::start(interrupt, &scratch)?;
+        let limit_bytes = dram_bytes + flash.allowance_bytes;
+        experiment.leave_out(configs, |config, machine| match config {
+            Config::OsSwap | Config::Mmap if limit_bytes >= data_bytes => Some(format!(
+                "its cgroup of {} would hold all of the data, so that nothing is paged",
+                format_bytes(limit_bytes)
+            )),
+            Config::OsSwap => machine.without_swap(),
+            Config::Mmap => machine.cgroup_missing.clone(),
+            _ => None,
         });
-        if let Some(missing) = &capabilities.cgroup_missing {
-            notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
+        if let Some(missing) = &experiment.capabilities.cgroup_missing {
+            let kept = format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}.");
+            experiment.note(kept);
         }
         let left = AtOnce::of(configs, setups);
         if left.swapped + left.mapped > 0 {
-            notes.push(format!(
+            experiment.note(format!(
                 "Kernel paging may use all of its cgroup, the budget and {}, for data. The guarded path keeps frames, tables, \
                  stacks, rings and the workload's own tables within the budget; in its cgroup there are also the program \
                  itself and what measures it.",
@@ -307,8 +291,9 @@ impl Session {
             let disk_bytes = swap_bytes(data_bytes, left.swapped) + swap_bytes(data_bytes, left.mapped);
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
-        if left.swapped > 0 && capabilities.zswap == "on" {
-            notes.push(match helper.perform(&Request::ZswapOff) {
+        if left.swapped > 0 && experiment.capabilities.zswap == "on" {
+            let off = experiment.helper.perform(&Request::ZswapOff);
+            experiment.note(match off {
                 Ok(()) => "zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned(),
                 Err(e) => format!("zswap is on, and os-swap profits from it: {e:#}."),
             });
@@ -320,26 +305,21 @@ impl Session {
         let has_device = matches!(flash.choice(), FlashChoice::Emulated | FlashChoice::Nand(_))
             || configs.iter().any(|config| config.on_device());
         if device_core.is_none() && has_device && on_flash > 0 {
-            notes.push(
+            experiment.note(
                 "No core is left for the device: it shares one with a worker, so its latencies are longer.".into(),
             );
         }
         Ok(Session {
-            machine,
-            interrupt: interrupt.clone(),
+            experiment,
             flash: flash.clone(),
             data_bytes,
             dram_bytes,
             cores,
             device_core,
             scratch,
-            capabilities,
-            notes,
-            helper,
             flash_path,
             flash_path_taken: false,
             parts,
-            cgroups_made: 0,
         })
     }
 
@@ -355,16 +335,14 @@ impl Session {
             "worker_cores": self.cores,
             "device_core": self.device_core,
             "cgroup_allowance_bytes": self.flash.allowance_bytes,
-            "zswap": self.capabilities.zswap,
-            "notes": self.notes,
+            "zswap": self.experiment.capabilities.zswap,
+            "notes": self.experiment.notes,
         })
     }
 
     /// Keeps a sentence for the end, once.
     pub fn note(&mut self, sentence: String) {
-        if !self.notes.contains(&sentence) {
-            self.notes.push(sentence);
-        }
+        self.experiment.note(sentence);
     }
 
     /// What the workload's own tables leave of a configuration's DRAM for everything else.
@@ -406,12 +384,10 @@ impl Session {
             DataSource::Nand(nand) => Some(fulgurite_term::media::nand::shape(nand, pool_pages(image.region_bytes))?),
             _ => None,
         };
-        let mut child = ChildHandle::start(&self.interrupt)?;
+        let mut child = ChildHandle::start(&self.experiment.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
         let limited = config.capped() && !(config.guarded() && *self.flash.choice() == FlashChoice::Memory);
-        let cgroup = if limited && self.capabilities.cgroup_version.is_some() {
-            self.cgroups_made += 1;
-            let name = format!("{}-{}", self.cgroups_made, config.name());
+        let group = if limited && self.experiment.capabilities.cgroup_version.is_some() {
             let mut limit = dram_bytes + self.flash.allowance_bytes;
             if let DataSource::Nand(nand) = &source {
                 // The store of a pool is in the runtime's budget.
@@ -431,15 +407,12 @@ impl Session {
                 ));
             }
             // A process under its own cap must not be helped by swap.
-            let no_swap = config != Config::OsSwap;
-            self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes: limit, no_swap })?;
-            self.helper.perform(&Request::Join { name: name.clone(), pid: child.pid() })?;
-            Some((name, limit))
+            self.experiment.limit(child.pid(), limit, config == Config::OsSwap)?
         } else {
-            None
+            Group::default()
         };
         if let Some(value) = setup.page_cluster {
-            self.helper.perform(&Request::PageCluster { value })?;
+            self.experiment.helper.perform(&Request::PageCluster { value })?;
         }
         let opened = child.open(Spec {
             config,
@@ -471,18 +444,7 @@ impl Session {
             format_bytes(workload_bytes)
         );
         opened.warnings.iter().for_each(|warning| self.note(warning.clone()));
-        Ok(Running {
-            setup,
-            child,
-            opened,
-            cgroup,
-            path,
-            dram_bytes,
-            workload_bytes,
-            nand,
-            peak_bytes: None,
-            _data: data,
-        })
+        Ok(Running { setup, child, opened, group, path, dram_bytes, workload_bytes, nand, _data: data })
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
@@ -492,15 +454,15 @@ impl Session {
                 (source, Data::None)
             }
             (Config::Mmap, _) => {
-                let file = image.copy_to_unnamed(&self.scratch, &self.interrupt)?;
+                let file = image.copy_to_unnamed(&self.scratch, &self.experiment.interrupt)?;
                 (DataSource::Mapped { file: child::shared_path(file.as_fd()) }, Data::File(file))
             }
             (_, FlashChoice::Emulated) | (Config::FixedLatency, _) => {
-                let copy = image.copy_to_memory(&self.interrupt)?;
+                let copy = image.copy_to_memory(&self.experiment.interrupt)?;
                 (self.emulated(memfd(&copy)), Data::Memory(copy))
             }
             (_, FlashChoice::Memory) => {
-                let copy = image.copy_to_memory(&self.interrupt)?;
+                let copy = image.copy_to_memory(&self.experiment.interrupt)?;
                 (DataSource::Memory { storage: memfd(&copy) }, Data::Memory(copy))
             }
             // The process that opens these fills them.
@@ -579,20 +541,20 @@ impl Session {
     fn flash_file(&mut self, image: &Image, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let (source, data) = self.flash_file_for(path, config)?;
         if let DataSource::File { path } = &source {
-            image.copy_to_path(path, matches!(data, Data::Path(_)), &self.interrupt)?;
+            image.copy_to_path(path, matches!(data, Data::Path(_)), &self.experiment.interrupt)?;
         }
         Ok((source, data))
     }
     /// The file of a configuration, with nothing written to it.
     fn flash_file_for(&mut self, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let named = !self.flash_path_taken;
-        let own = if named { path.to_owned() } else { sibling_file(path, config, self.cgroups_made) };
+        let own = if named { path.to_owned() } else { sibling_file(path, config, self.experiment.number()) };
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
             // A file that came to be there after the check must not be removed.
             checks::nothing_there(&own)?;
-            self.helper.adopt(&own)?;
+            self.experiment.helper.adopt(&own)?;
             Data::Path(own.clone())
         } else {
             Data::None
@@ -611,8 +573,8 @@ impl Session {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".fulgurite-{}-twin", std::process::id()));
         let twin = path.with_file_name(name);
-        self.helper.adopt(&twin)?;
-        match image.copy_to_path(&twin, true, &self.interrupt) {
+        self.experiment.helper.adopt(&twin)?;
+        match image.copy_to_path(&twin, true, &self.experiment.interrupt) {
             Ok(()) => Ok(Some(twin)),
             Err(e) => {
                 let _ = std::fs::remove_file(&twin);
@@ -621,27 +583,10 @@ impl Session {
         }
     }
 
-    /// Reads the highest use of a configuration's cgroup, before work that is no part of the run.
-    pub fn ran(&mut self, running: &mut Running) -> Result<()> {
-        if let Some((name, _)) = &running.cgroup {
-            running.peak_bytes = Some(self.helper.peak(name)?.0);
-        }
-        Ok(())
-    }
-
-    /// Lifts a configuration's limit: a walk over all data under it takes kernel paging minutes.
-    pub fn lift(&mut self, running: &Running) -> Result<()> {
-        if let Some((name, _)) = &running.cgroup {
-            self.helper.perform(&Request::Lift { name: name.clone() })?;
-        }
-        Ok(())
-    }
-
     /// Ends a configuration. Returns its highest use, or fails if the kernel killed it.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
-        let Running { setup, child, cgroup, peak_bytes, _data: data, .. } = running;
-        let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
-        drop(child);
+        let Running { setup, child, mut group, _data: data, .. } = running;
+        let killed = self.experiment.remove(&mut group, || drop(child));
         if setup.config.on_named_flash() && matches!(self.flash.choice(), FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
             // The named file is free for the next configuration.
@@ -650,15 +595,12 @@ impl Session {
         let made = if let Data::Path(path) = &data { Some(path.clone()) } else { None };
         drop(data);
         if let Some(path) = made {
-            self.helper.release(&path)?;
+            self.experiment.helper.release(&path)?;
         }
-        if let Some((name, limit)) = cgroup {
-            self.helper.perform(&Request::DropCgroup { name })?;
-            if let Some((_, 1..)) = last {
-                anyhow::bail!("{} was killed: it needed more than its {}", setup.config, format_bytes(limit));
-            }
+        if let (true, Some(limit)) = (killed?, group.limit_bytes) {
+            anyhow::bail!("{} was killed: it needed more than its {}", setup.config, format_bytes(limit));
         }
-        Ok(peak_bytes.or(last.map(|(bytes, _)| bytes)))
+        Ok(group.peak_bytes)
     }
 }
 

@@ -92,7 +92,7 @@ pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>
     let device_per_s = Some(running.child.device(share, depth, time)?);
     let path = if fio::only_reads(share) { running.path.as_deref() } else { twin.map(|twin| twin.0.as_path()) };
     let fio_per_s = path.and_then(|path| fio_on(session, path, running.setup, (share, write_bytes([outcome])), time));
-    session.interrupt.check()?;
+    session.experiment.interrupt.check()?;
     Ok(Limit { device_per_s, fio_per_s })
 }
 

@@ -53,7 +53,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
         sessions.push((Session::start(flash, data_bytes, &mut configs, &setups, &interrupt)?, configs));
     }
-    report::print(&args.output, &sessions[0].0.machine.line())?;
+    report::print(&args.output, &sessions[0].0.experiment.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     let mut all = || -> Result<()> {
@@ -96,9 +96,9 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut sessions = sessions.into_iter().map(|(session, _)| session);
     let mut session = sessions.next().expect("--flash has one");
     for other in sessions {
-        other.notes.iter().for_each(|note| session.note(note.clone()));
+        other.experiment.notes.iter().for_each(|note| session.note(note.clone()));
     }
-    let _ = session.helper.perform(&Request::SwapOff);
+    let _ = session.experiment.helper.perform(&Request::SwapOff);
     let tables = [Some(crate::live_tables::shown(&rows)), crate::live_tables::nand(&rows), Some(summary(&rows))];
     report::print_all(&args.output, tables.into_iter().flatten())?;
     report::print_all(&args.output, sentences(&rows))?;
@@ -108,12 +108,12 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             row.workload, row.config
         ));
     }
-    report::print_all(&args.output, &session.notes)?;
+    report::print_all(&args.output, &session.experiment.notes)?;
     let mut setting = session.setting();
     if !settings.is_empty() {
         setting["also"] = settings.into();
     }
-    Report { interrupted, failed: &failed, ..Report::new(&session.machine, setting, &rows) }
+    Report { interrupted, failed: &failed, ..Report::new(&session.experiment.machine, setting, &rows) }
         .finish(&args.output, || plot(&rows))
 }
 

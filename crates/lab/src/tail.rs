@@ -238,7 +238,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let threads = args.flash.workers as usize;
     let setups = |config| vec![Setup { config, threads, page_cluster: None }];
     let mut session = Session::start(&args.flash, data_bytes, &mut configs, &setups, &interrupt)?;
-    report::print(&args.output, &session.machine.line())?;
+    report::print(&args.output, &session.experiment.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, ..Params::default() };
     // An interruption keeps what was measured until then, be it nothing.
     let mut servers = Vec::new();
@@ -268,15 +268,15 @@ pub fn run(args: &TailArgs) -> Result<()> {
         Err(e) if !interrupted => return Err(e),
         _ => {}
     }
-    session.notes.extend(saturation(&rows, &configs, &loads));
-    session.notes.extend(disturbed(&rows));
+    session.experiment.notes.extend(saturation(&rows, &configs, &loads));
+    session.experiment.notes.extend(disturbed(&rows));
     let gaps = gaps(&rows, &most);
     report::print(&args.output, &show(&rows))?;
     report::print_all(&args.output, gaps.iter().map(Gap::sentence))?;
-    report::print_all(&args.output, &session.notes)?;
+    report::print_all(&args.output, &session.experiment.notes)?;
     let mut setting = session.setting();
     setting["gaps"] = serde_json::to_value(&gaps)?;
-    Report { interrupted, failed: &failed, ..Report::new(&session.machine, setting, &rows) }
+    Report { interrupted, failed: &failed, ..Report::new(&session.experiment.machine, setting, &rows) }
         .finish(&args.output, || plot(&rows))
 }
 
@@ -386,9 +386,9 @@ fn serve(
     for server in servers {
         // Its number is compared with nobody's: see `Row::work_hash`.
         let config = server.running.setup.config;
-        session.ran(&mut server.running)?;
+        session.experiment.ran(&mut server.running.group)?;
         if session.is_read_whole(config) {
-            session.lift(&server.running)?;
+            session.experiment.lift(&server.running.group)?;
         }
         let _invariant = server.running.child.check().with_context(|| config.name())?;
         server.checked = true;

@@ -136,15 +136,16 @@ impl Contest {
         for (number, mix) in mixes.into_iter().enumerate() {
             let Mix { zipf, writes_percent } = mix;
             // The first round brings in what is used.
-            let series = take_turns(all, 0..=rounds, |one, round| {
+            let (series, ended) = take_turns(all, 0..=rounds, |one, round| {
                 bar.set_message(format!("{}, round {round}", one.config));
                 let first = (number as u64 * u64::from(rounds + 1) + u64::from(round)) * requests;
                 let batch = Batch { seed, first, count: requests, zipf, writes_percent, threads };
                 bar.inc(1);
                 self.ask::<Turn>(program, one, &Command::Run(batch))
-            })?;
+            });
+            ended?;
             for one in &mut *all {
-                self.experiment.ran(&mut one.one, false)?;
+                self.experiment.ran(&mut one.one.group)?;
             }
             for (one, turns) in all.iter().zip(&series) {
                 bar.set_message(format!("{}, the disk alone", one.config));
@@ -157,7 +158,7 @@ impl Contest {
         for one in &mut *all {
             bar.set_message(format!("{}: checking", one.config));
             if one.config.is_paged_by_kernel() {
-                self.experiment.ran(&mut one.one, true)?;
+                self.experiment.lift(&one.one.group)?;
             }
             one.sum = self.ask(program, one, &Command::Check)?;
             bar.inc(1);
@@ -315,7 +316,7 @@ impl Contest {
             flash: one.opened.described.clone(),
         };
         let row = Row::of(program.name(), one.config, self.how.threads, turns, swap, more)?;
-        Some(Row { peak_bytes: one.one.peak_bytes, ..row })
+        Some(Row { peak_bytes: one.one.group.peak_bytes, ..row })
     }
 }
 

@@ -107,8 +107,8 @@ pub fn measure(wanted: &Wanted, interrupt: &Interrupt) -> Result<(String, Measur
     }
     let setup = |config| vec![setup(config, wanted.quick)];
     let mut session = Session::start(&wanted.flash, wanted.data_bytes, &mut configs, &setup, interrupt)?;
-    ensure!(configs.contains(&wanted.config), "{}", session.notes.join(" "));
-    let machine = session.machine.line();
+    ensure!(configs.contains(&wanted.config), "{}", session.experiment.notes.join(" "));
+    let machine = session.experiment.machine.line();
     let measured = Probe { session: &mut session, wanted, next: 0 }.measure(hits)?;
     Ok((machine, measured))
 }
@@ -157,7 +157,7 @@ impl Probe<'_> {
     }
     fn image(&self, workload: &str) -> Result<Image> {
         let params = Params { bytes: self.wanted.data_bytes, zipf: 0.0, seed: self.wanted.seed, ..Params::default() };
-        Image::build(workload, &params, crate::catalog::WORKLOADS, &self.session.interrupt)
+        Image::build(workload, &params, crate::catalog::WORKLOADS, &self.session.experiment.interrupt)
     }
     fn batch(&mut self, count: u64, work_iterations: u64) -> Batch {
         let first = self.next;
@@ -215,9 +215,9 @@ impl Probe<'_> {
             return self.misses_of(config, image, device);
         }
         let (scratch, bytes) = (self.session.scratch.clone(), swap_bytes(image.region_bytes, 1));
-        self.session.helper.perform(&Request::SwapOn { scratch, bytes })?;
+        self.session.experiment.helper.perform(&Request::SwapOn { scratch, bytes })?;
         let measured = self.misses_of(config, image, device);
-        let off = self.session.helper.perform(&Request::SwapOff);
+        let off = self.session.experiment.helper.perform(&Request::SwapOff);
         let measured = measured?;
         off.context("the swap file cannot be taken out of use")?;
         Ok(measured)

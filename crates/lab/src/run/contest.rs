@@ -251,7 +251,7 @@ impl Contest {
         if self.experiment.end(&mut one.one) {
             self.experiment.failed.push(format!("{under}: the kernel killed it for want of memory"));
         }
-        if let (Some(bytes), Some(limit)) = (one.one.peak_bytes, one.one.group.limit_bytes)
+        if let (Some(bytes), Some(limit)) = (one.one.group.peak_bytes, one.one.group.limit_bytes)
             && bytes > limit + FORCED_BYTES
         {
             let more = format_bytes(bytes - limit);

@@ -125,7 +125,7 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
             p50_us: latency.us(50.0),
             p99_us: latency.us(99.0),
             max_us: latency.us(100.0),
-            peak_bytes: serving.one.one.peak_bytes,
+            peak_bytes: serving.one.one.group.peak_bytes,
             cap_bytes: serving.one.one.group.limit_bytes,
             equal,
         });

@@ -58,7 +58,7 @@ pub fn take_turns(
     rows: &mut Vec<Row>,
 ) -> Result<()> {
     let mut of_fio = Vec::new();
-    let series = experiment::take_turns(all, 0..=contest.args.rounds(), |one, round| {
+    let (series, ended) = experiment::take_turns(all, 0..=contest.args.rounds(), |one, round| {
         bar.set_message(format!("{}, {}, round {round}", work.workload, one.under));
         let turn = if one.one.runs() { ask(contest, one, round)? } else { None };
         bar.inc(1);
@@ -66,7 +66,8 @@ pub fn take_turns(
             of_fio.extend(share_of_fio(contest, one, work, turn).map(|share| (one.under, share)));
         }
         Ok(turn)
-    })?;
+    });
+    ended?;
     let swap = all.iter().position(|one| one.under == Under::Swap).map(|at| &series[at]);
     let swap_us = swap.map(|swap| swap.latency().us(99.0)).filter(|us| *us > 0.0);
     for (one, turns) in all.iter().zip(&series) {
@@ -124,7 +125,8 @@ fn flash_of(pid: u32) -> Option<std::path::PathBuf> {
 /// Writes the peaks of programs that have ended into the rows from `first` on.
 pub fn note_peaks(rows: &mut [Row], ended: &[Contestant]) {
     for row in rows {
-        row.peak_bytes = ended.iter().find(|one| one.under.name() == row.config).and_then(|one| one.one.peak_bytes);
+        row.peak_bytes =
+            ended.iter().find(|one| one.under.name() == row.config).and_then(|one| one.one.group.peak_bytes);
     }
 }
 
