@@ -272,7 +272,7 @@ pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> R
     if !directory.is_dir() {
         let shown = directory.display();
         match named {
-            Some(_) => bad_input!("{from} {shown} is not a directory"),
+            Some(_) => bad_input!("{from} {shown} is not a directory; create it, or name another one"),
             None => bad_input!("{from} {shown} does not exist; make it, or name another with --dir"),
         }
     }

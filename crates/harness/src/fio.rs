@@ -77,6 +77,32 @@ pub fn per_second(mix: &Mix<'_>) -> Result<Option<f64>> {
     bail!("fio failed ({})", reasons.join("; "))
 }
 
+/// Pages of 4 KiB that were read and written in a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages {
+    pub reads: u64,
+    pub writes: u64,
+    pub elapsed_ns: u64,
+}
+
+impl Pages {
+    /// Reads among them, 0 to 1.
+    pub fn read_share(self) -> f64 {
+        self.reads as f64 / (self.reads + self.writes).max(1) as f64
+    }
+    /// Pages in a second as a multiple of what fio does in the same mix on a file. None without
+    /// fio.
+    ///
+    /// # Errors
+    /// As [`per_second`].
+    pub fn share_of_fio(self, path: &Path, bytes: u64, depth: usize, time: Duration) -> Result<Option<f64>> {
+        let Some(core) = fulgurite_sys::affinity::cores().first().copied() else { return Ok(None) };
+        let mix = Mix { path, bytes, read_share: self.read_share(), write_bytes: 4096, depth, core, time };
+        let pages_per_s = (self.reads + self.writes) as f64 * 1e9 / self.elapsed_ns.max(1) as f64;
+        Ok(per_second(&mix)?.map(|iops| pages_per_s / iops.max(1.0)))
+    }
+}
+
 fn percent(read_share: f64) -> f64 {
     (read_share * 100.0).round()
 }

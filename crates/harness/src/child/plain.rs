@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,8 +18,8 @@ use super::measure::{Taken, execute, outcome};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
 use super::runner::Runner;
 use super::taken::Waits;
-use crate::Usage;
 use crate::kernel;
+use crate::{Share, Usage};
 
 struct Plain<W> {
     spec: Spec,
@@ -73,7 +72,7 @@ impl<W: Workload> Runner for Plain<W> {
         let start = Clock::get().now_ns();
         let mut taken = if self.spec.threads == 1 {
             affinity::pin_to(&self.spec.cores)?;
-            let all = Share { next: AtomicU64::new(0), chunk: u64::MAX };
+            let all = Share::of(batch.count, batch.count);
             vec![one_thread(&mut self.memory.clone(), &*self.workload, batch, &all, start, 0, 1)?]
         } else {
             self.threads(batch, start)?
@@ -104,7 +103,7 @@ impl<W: Workload> Plain<W> {
     fn threads(&self, batch: &Batch, start_ns: u64) -> Result<Vec<Taken>> {
         let threads = self.spec.threads as u64;
         // Large enough for a quiet counter, small enough for a common end.
-        let share = Share { next: AtomicU64::new(0), chunk: (batch.count / threads / 64).clamp(1, 64) };
+        let share = Share::of(batch.count, (batch.count / threads / 64).clamp(1, 64));
         let (cores, workload) = (&self.spec.cores, &*self.workload);
         std::thread::scope(|scope| {
             let one = |thread: u64| {
@@ -122,24 +121,6 @@ impl<W: Workload> Plain<W> {
                 .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread of the workload panicked")))
                 .collect()
         })
-    }
-}
-
-/// The requests of a batch, taken in chunks.
-struct Share {
-    next: AtomicU64,
-    chunk: u64,
-}
-
-impl Share {
-    /// The next chunk, as offsets from the first request; empty when there are no more.
-    fn take(&self, count: u64) -> std::ops::Range<u64> {
-        if self.chunk == u64::MAX {
-            // One thread: everything at once.
-            return self.next.swap(count, Ordering::Relaxed)..count;
-        }
-        let start = self.next.fetch_add(self.chunk, Ordering::Relaxed).min(count);
-        start..(start + self.chunk).min(count)
     }
 }
 
@@ -163,7 +144,7 @@ fn one_thread<W: Workload>(
     let waited = Waits::of_this_thread();
     let mut now = clock.now_ns();
     loop {
-        let chunk = share.take(batch.count);
+        let chunk = share.take();
         if chunk.is_empty() {
             taken.taken_ns = Waits::of_this_thread().longest_since(&waited);
             return Ok(taken);
@@ -210,7 +191,7 @@ mod tests {
         let workload = GupsRead::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let batch = Batch { seed: 5, first: 0, count: 1000, transactions: 1, work_iterations: 0, load: Load::Closed };
         let answers = |memory: &mut PlainMemory| {
-            let all = Share { next: AtomicU64::new(0), chunk: u64::MAX };
+            let all = Share::of(batch.count, batch.count);
             one_thread(memory, &workload, &batch, &all, 0, 0, 1).unwrap().answers
         };
         let right = answers(&mut memory);

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -17,7 +16,7 @@ use super::programs;
 use crate::values::AllocProgram;
 use fulgurite_harness::experiment::Turn;
 use fulgurite_harness::own_process::{self, Answer};
-use fulgurite_harness::{Latencies, Usage};
+use fulgurite_harness::{Latencies, Share, Usage};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Command {
@@ -110,27 +109,13 @@ fn serve(running: &mut Option<Running>, command: Command) -> Result<serde_json::
     Ok(value?)
 }
 
-/// A share of a batch's requests, taken in chunks.
-struct Share {
-    next: AtomicU64,
-    count: u64,
-}
-
-impl Share {
-    fn of(batch: &Batch) -> Share {
-        Share { next: AtomicU64::new(0), count: batch.count }
-    }
-    fn take(&self) -> std::ops::Range<u64> {
-        const CHUNK: u64 = 16;
-        let start = self.next.fetch_add(CHUNK, Ordering::Relaxed).min(self.count);
-        start..(start + CHUNK).min(self.count)
-    }
-}
+/// Requests that a client takes at a time.
+const CHUNK: u64 = 16;
 
 /// Runs a batch with its number of clients.
 fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Turn> {
     let keys = ZipfKeys::new("bench alloc", program.keys(), batch.zipf)?;
-    let (share, before, counted) = (Share::of(batch), Usage::now(), program.counted());
+    let (share, before, counted) = (Share::of(batch.count, CHUNK), Usage::now(), program.counted());
     let begun = Instant::now();
     let client = || -> Result<Latencies> {
         let mut latency = Latencies::new();

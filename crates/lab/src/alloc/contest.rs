@@ -13,7 +13,7 @@ use super::programs;
 use super::rows::{More, Row};
 use crate::values::{AllocConfig, AllocProgram};
 use fulgurite_harness::experiment::{Contestant, Experiment, Series, Turn, take_turns};
-use fulgurite_harness::fio;
+use fulgurite_harness::fio::{self, Pages};
 use fulgurite_harness::own_process::Measured;
 use fulgurite_harness::privileged::Request;
 use fulgurite_term::progress;
@@ -211,27 +211,17 @@ impl Contest {
     /// without fio, and where none was read or written.
     fn of_disk(&mut self, turns: &Series<Turn>) -> Result<Option<f64>> {
         let (reads, writes) = (turns.sum(|turn| turn.reads), turns.sum(Turn::writes));
-        let elapsed_ns = turns.sum(|turn| turn.elapsed_ns);
-        let Some(core) = fulgurite_sys::affinity::cores().first().copied().filter(|_| reads + writes > 0) else {
+        let pages = Pages { reads, writes, elapsed_ns: turns.sum(|turn| turn.elapsed_ns) };
+        if reads + writes == 0 {
             return Ok(None);
-        };
+        }
         if self.beside.is_none() {
             let file = self.file()?;
             fio::make_file(&file, self.how.data_bytes)?;
             self.beside = Some(file);
         }
         let Some(path) = &self.beside else { return Ok(None) };
-        let pages = (reads + writes) as f64;
-        let done = fio::per_second(&fio::Mix {
-            path,
-            bytes: self.how.data_bytes,
-            read_share: reads as f64 / pages,
-            write_bytes: 4096,
-            depth: self.how.threads,
-            core,
-            time: self.how.disk_time,
-        })?;
-        Ok(done.map(|done| pages * 1e9 / elapsed_ns.max(1) as f64 / done.max(1.0)))
+        pages.share_of_fio(path, self.how.data_bytes, self.how.threads, self.how.disk_time)
     }
 
     /// Removes what was made for all programs.

@@ -80,10 +80,7 @@ impl Contest {
         if args.dram_bytes() > args.data_bytes() {
             bad_input!("--dram {dram} holds all of {data} of data; choose less --dram or more --data");
         }
-        let place = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
-        if !place.is_dir() {
-            bad_input!("--dir {} is no directory; create it, or name another one", place.display());
-        }
+        let place = checks::scratch_directory(args.place.dir.as_deref(), None)?;
         let swap_bytes = swap_bytes(args);
         let ours = args.config.iter().filter(|under| under.ours()).count() as u64;
         checks::space("--dir", &place, swap_bytes + ours * flash_bytes(args, true) + args.data_bytes())?;

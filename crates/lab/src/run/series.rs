@@ -7,7 +7,7 @@ use super::contest::{Contest, Contestant, Program};
 use crate::values::Under;
 use fulgurite_harness::Spread;
 use fulgurite_harness::experiment::{self, Turn, columns, ratio};
-use fulgurite_harness::fio;
+use fulgurite_harness::fio::{self, Pages};
 use fulgurite_term::progress::ProgressBar;
 use fulgurite_term::report::table::{number, or_dash};
 
@@ -87,27 +87,14 @@ pub fn take_turns(
 /// where fio writes.
 fn share_of_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
     let own = flash_of(one.pid()?)?;
-    let (reads, writes) = (turn.reads as f64, turn.writes() as f64);
-    let read_share = reads / (reads + writes).max(1.0);
-    let path = if fio::only_reads(read_share) { Ok(own) } else { contest.second_file() };
-    let path =
-        path.map_err(|error| contest.experiment.note(format!("Pages are not compared with fio's: {error:#}."))).ok()?;
-    let mix = fio::Mix {
-        path: &path,
-        bytes: contest.args.data_bytes(),
-        read_share,
-        write_bytes: 4096,
-        depth: work.threads,
-        core: *fulgurite_sys::affinity::cores().first()?,
-        time: contest.args.round_time(),
-    };
-    match fio::per_second(&mix) {
-        Ok(iops) => iops.map(|iops| (reads + writes) * 1e9 / turn.elapsed_ns.max(1) as f64 / iops.max(1.0)),
-        Err(error) => {
-            contest.experiment.note(format!("Pages are not compared with fio's: {error:#}."));
-            None
-        }
-    }
+    let pages = Pages { reads: turn.reads, writes: turn.writes(), elapsed_ns: turn.elapsed_ns };
+    let path = if fio::only_reads(pages.read_share()) { Ok(own) } else { contest.second_file() };
+    let (bytes, time) = (contest.args.data_bytes(), contest.args.round_time());
+    let share = path.and_then(|path| pages.share_of_fio(&path, bytes, work.threads, time));
+    share.unwrap_or_else(|error| {
+        contest.experiment.note(format!("Pages are not compared with fio's: {error:#}."));
+        None
+    })
 }
 
 /// The file without a name that a run has its flash in.
