@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use fulgurite_term::args::OutputArgs;
 
 use crate::values::{
-    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, Measure, Pattern, Replacement, Size, ValueBytes,
+    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, Measure, Pattern, Size, ValueBytes,
     VictimChoice, WorkloadName, non_zero_duration,
 };
 use fulgurite_harness::args::{CONFIG, DRAM, DirArgs, FlashArgs, OnFlashArgs, WORKLOAD, WorkArgs};
@@ -119,9 +119,6 @@ pub struct TailArgs {
     pub(crate) flash: FlashArgs,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
-    /// Computing of a request: the number of transactions that takes about this long (0: one).
-    #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
-    pub request_time: Duration,
     /// Workload.
     #[arg(long, value_name = "NAME", value_parser = values::one_workload_parser())]
     #[arg(default_value = "tatp")]
@@ -149,23 +146,6 @@ pub struct PoliciesArgs {
     /// Directory with block traces, *.lis or *.lis.zst (lines of `first-page count 0 sequence`).
     #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces, value_hint = ValueHint::DirPath)]
     pub traces: CacheTraces,
-    /// Workloads whose accesses are recorded and replayed, comma-separated, or `all`, or `none`.
-    #[arg(long, value_name = "all|none|LIST", value_delimiter = ',')]
-    #[arg(value_parser = values::workload_or_none_parser(), default_value = "all")]
-    pub workload: Vec<WorkloadName>,
-    /// Replacement policies, comma-separated: clock, s3-fifo, lru, 4-way, 8-way, 64-way.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Replacement::parser())]
-    #[arg(default_value = "clock,s3-fifo,lru")]
-    pub config: Vec<Replacement>,
-    /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
-    #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',')]
-    #[arg(value_parser = values::percent, default_value = "1,2,3,5,10,20")]
-    pub shares: Vec<f64>,
-    #[command(flatten)]
-    pub(crate) size: DataArgs,
-    /// Zipf exponents of the recorded workloads' keys, comma-separated.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::zipf, default_value = "0.8,0.99")]
-    pub zipf: Vec<f64>,
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,

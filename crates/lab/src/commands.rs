@@ -295,20 +295,18 @@ The first table is the cost of the runtime itself, where no flash is read.";
 const POLICIES_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab policies --traces DIR --plot policies.svg
-  fulgurite-lab policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 \\
-    --json policies.json
-  fulgurite-lab policies --workload none --traces DIR --config s3-fifo,lru";
+  fulgurite-lab policies --input /usr/share --json policies.json
+
+Each of the workloads is recorded twice, with its keys' Zipf exponents 0.8 and
+0.99, and replayed with DRAM for 1 to 20% of the subpages that it touches.";
 
 const TAIL_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab tail --workload tatp --flash emulated --plot tail.svg
   fulgurite-lab tail --quick --loads 30,60,90
 
-Rows of the JSON have the keys of `live`. share_of_dram_only compares
-throughputs at the same load, so it is below 1 only where the configuration
-fell behind the arrivals. max_share compares the highest throughputs.
-work_hash covers the requests at that load. work_us_per_miss is null without
-misses.";
+max_share compares the highest throughputs. work_hash covers the requests at
+that load.";
 
 #[cfg(test)]
 #[path = "../../cli/tests/common/examples.rs"]
@@ -357,11 +355,11 @@ mod tests {
     #[test]
     fn completion_knows_the_names_and_where_paths_are() {
         let bash = completion_script(&Cli::command(), Shell::Bash);
-        for names in ["clock s3-fifo lru", "all none ", "longest-chains greedy cost-benefit"] {
+        for names in ["all array-swap", "longest-chains greedy cost-benefit"] {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
         assert!(bash.contains("compgen -W \"dram-only resident hits fulgurite on-device pool"));
-        assert!(completion_script(&Cli::command(), Shell::Zsh).contains("(clock s3-fifo lru 4-way 8-way 64-way)"));
+        assert!(completion_script(&Cli::command(), Shell::Zsh).contains("(longest-chains greedy cost-benefit)"));
         let fish = completion_script(&Cli::command(), Shell::Fish);
         assert!(fish.contains("__fish_complete_directories"));
         // A size is no file.

@@ -16,13 +16,13 @@ mod catalog;
 mod checkpoint;
 mod commands;
 mod device;
-mod floor;
 #[expect(unsafe_code, reason = "kernel calls that only a benchmark makes")]
 mod kernel;
 mod live;
 mod live_tables;
 mod medium;
 mod micro;
+mod parallel;
 mod peers;
 mod policies;
 mod reproduce;

@@ -3,7 +3,6 @@
 //! Every round measures everything once, so that a disturbance hits all figures. The median is
 //! reported, with the lowest and the highest round.
 
-mod drawing;
 mod fault;
 mod hit;
 mod miss;
@@ -28,6 +27,7 @@ use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
 use fulgurite_term::progress;
+use fulgurite_term::report::charts::{Bar, Bars, stack};
 use fulgurite_term::report::{self, Report, table};
 use hit::Hits;
 use miss::{Measured, Misses, Phase, Sizes};
@@ -95,30 +95,18 @@ struct Amounts {
 
 impl Amounts {
     fn of(args: &MicroArgs) -> Amounts {
-        if args.output.quick {
-            return Amounts {
-                rounds: args.repeat.rounds.unwrap_or(3),
-                data_bytes: args.size.data.unwrap_or(256 << 20),
-                dram_bytes: 8 << 20,
-                switches: 100_000,
-                loads: 10_000,
-                jobs: 50_000,
-                batches: 20,
-                barriers: 200,
-                requests: 20_000,
-            };
-        }
+        let of = |quickly, usually| if args.output.quick { quickly } else { usually };
         Amounts {
             // Many and short: what else the machine does falls on few of them.
-            rounds: args.repeat.rounds.unwrap_or(31),
-            data_bytes: args.size.data.unwrap_or(2 << 30),
-            dram_bytes: 64 << 20,
-            switches: 1_000_000,
-            loads: 200_000,
-            jobs: 500_000,
-            batches: 50,
-            barriers: 1_000,
-            requests: 40_000,
+            rounds: args.repeat.rounds.unwrap_or(if args.output.quick { 3 } else { 31 }),
+            data_bytes: args.size.data.unwrap_or(of(256 << 20, 2 << 30)),
+            dram_bytes: of(8 << 20, 64 << 20),
+            switches: of(100_000, 1_000_000),
+            loads: of(10_000, 200_000),
+            jobs: of(50_000, 500_000),
+            batches: of(20, 50),
+            barriers: of(200, 1_000),
+            requests: of(20_000, 40_000),
         }
     }
 }
@@ -129,8 +117,6 @@ struct Collected {
     rounds: BTreeMap<&'static str, Vec<f64>>,
     latency: Option<Histogram<u64>>,
     sleeps: u64,
-    wait_ns: Option<u64>,
-    evictions_in_use: u64,
     /// Phases in which too few misses were left to say what one costs.
     without_cost: u64,
 }
@@ -138,16 +124,6 @@ struct Collected {
 impl Collected {
     fn add(&mut self, name: &'static str, value: f64) {
         self.rounds.entry(name).or_default().push(value);
-    }
-
-    /// What is the same for both kinds of miss phase.
-    fn add_misses(&mut self, measured: &Measured) {
-        self.sleeps += measured.counts.sleeps;
-        self.evictions_in_use += measured.counts.evict_in_use;
-        // Counted by the runtime, where it does.
-        if let Some((_, _, ns)) = measured.counts.each().find(|(name, ..)| *name == "wait_ns") {
-            *self.wait_ns.get_or_insert(0) += ns;
-        }
     }
 
     fn add_latencies(&mut self, measured: &Measured) {
@@ -255,7 +231,6 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         "device_core": device_core,
         "load_average": load_before,
         "worker_sleeps": collected.sleeps,
-        "worker_wait_ns": collected.wait_ns,
         "optimised": !cfg!(debug_assertions),
         "notes": notes,
     });
@@ -263,7 +238,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     for figure in &figures {
         report = report.with(figure.name, figure.spread.median)?;
     }
-    report.finish(&args.output, || drawing::draw(&figures, &machine.line()))
+    report.finish(&args.output, || draw(&figures, &machine.line()))
 }
 
 /// Data of a system, as in `live`.
@@ -400,8 +375,7 @@ fn misses_once(
     all.add("crowded_share", miss.crowded_share());
     all.add("crowded_ns", miss.crowded_ns_each());
     all.add_latencies(&miss);
-    all.add_misses(&miss);
-    all.add_misses(&dirty);
+    all.sleeps += miss.counts.sleeps + dirty.counts.sleeps;
     Ok(())
 }
 
@@ -459,13 +433,47 @@ fn notes(figures: &[Figure], collected: &Collected, cores: &[usize], load: f64) 
             collected.sleeps
         ));
     }
-    if let Some(ns) = collected.wait_ns {
-        notes.push(format!("The worker waited for {:.1} ms in all miss phases.", ns as f64 / 1e6));
-    }
-    if collected.evictions_in_use > 0 {
-        notes.push(format!("{} victims turned out to be in use.", collected.evictions_in_use));
-    }
     notes
+}
+
+/// Figures of about the same size stand in one chart.
+const CHARTS: [(&str, &[&str]); 4] = [
+    (
+        "A hit: loads of resident, cached data",
+        &[
+            "raw_load_ns",
+            "guarded_load_ns",
+            "hit_overhead_ns",
+            "chained_raw_ns",
+            "chained_guarded_ns",
+            "chained_overhead_ns",
+        ],
+    ),
+    ("The pieces", &["switch_ns", "job_ns", "submit_poll_ns", "barrier_ns"]),
+    ("A miss: CPU of the worker", &["miss_cpu_ns", "miss_cpu_write_ns"]),
+    ("A miss: time until its fiber can run again", &["miss_p50_ns", "miss_p99_ns"]),
+];
+
+fn draw(figures: &[Figure], machine: &str) -> String {
+    let chart = |(title, names): &(&str, &[&str])| {
+        let these: Vec<&Figure> = names.iter().filter_map(|n| figures.iter().find(|f| f.name == *n)).collect();
+        let bar = |figure: &&Figure| {
+            let Spread { median, min, max } = figure.spread;
+            let tip = format!("{}: {}", figure.name, figure.what);
+            vec![Some(Bar { value: median, spread: Some((min, max)), tip })]
+        };
+        let bars = Bars {
+            title: (*title).to_owned(),
+            subtitle: machine.to_owned(),
+            unit: "ns".to_owned(),
+            groups: these.iter().map(|figure| figure.name.replace('_', " ")).collect(),
+            series: vec!["median of the rounds".to_owned()],
+            bars: these.iter().map(bar).collect(),
+            mark: None,
+        };
+        (!these.is_empty()).then(|| bars.draw())
+    };
+    stack(&CHARTS.iter().filter_map(chart).collect::<Vec<_>>())
 }
 
 fn figures_table(figures: &[Figure]) -> String {
@@ -509,7 +517,7 @@ mod tests {
         let table = figures_table(&figures);
         // A share of 2 is more than 125%.
         assert!(table.contains("miss_cpu_ns") && table.contains("met") && table.matches("missed").count() == 1);
-        assert!(drawing::draw(&figures, "machine").contains("hit_overhead_ns"));
+        assert!(draw(&figures, "machine").contains("hit_overhead_ns"));
     }
     #[test]
     fn a_disturbed_machine_is_reported() {

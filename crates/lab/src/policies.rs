@@ -9,16 +9,14 @@ mod summary;
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use fulgurite_policy::{Hits, miss_ratio_with};
+use fulgurite_policy::{Hits, ReplacementPolicy, miss_ratio_with};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
 use crate::args::PoliciesArgs;
-use crate::values::{Replacement, WorkloadName, workloads};
+use crate::parallel;
 use fulgurite_harness::checks;
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, ended_early};
@@ -45,14 +43,20 @@ struct Row {
     miss_ratio: f64,
 }
 
+const POLICIES: [ReplacementPolicy; 3] = [ReplacementPolicy::Clock, ReplacementPolicy::S3Fifo, ReplacementPolicy::Lru];
 const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
+/// DRAM, in percent of the distinct subpages touched.
+const SHARES: [f64; 6] = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0];
+/// Exponents of bare Zipf keys, and of the recorded workloads' keys.
+const BARE_ZIPF: [f64; 3] = [0.8, 0.99, 1.2];
+const ZIPF: [f64; 2] = [0.8, 0.99];
 
 /// Runs `policies`.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let quick = args.output.quick;
-    let data_bytes = args.size.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
+    let data_bytes = if quick { 32 << 20 } else { 256 << 20 };
     let directory = &args.traces.directory;
     let asked_for = directory != Path::new("traces");
     if asked_for && !directory.is_dir() {
@@ -72,18 +76,15 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
             "SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."
         ));
     }
-    let mut policies = args.config.clone();
-    policies.sort();
-    policies.dedup();
     let (length, zipf_keys) = if quick { (60_000, 20_000) } else { (2_000_000, 1_000_000) };
-    let bare = [0.8, 0.99, 1.2];
-    let bar = progress::steps("policies", (traces.len() + bare.len() + names.len() * args.zipf.len()) as u64);
+    let bar = progress::steps("policies", (traces.len() + BARE_ZIPF.len() + names.len() * ZIPF.len()) as u64);
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut replay = |stream: &Stream| -> Result<()> {
         bar.set_message(stream.name.clone());
         let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
-        rows.append(&mut replacement_rows(stream, distinct, &args.shares, &policies, &interrupt));
-        interrupt.check()?;
+        let (mut made, ended) = replacement_rows(stream, distinct, &SHARES, &interrupt);
+        rows.append(&mut made);
+        ended?;
         bar.inc(1);
         Ok(())
     };
@@ -92,7 +93,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
             let (path, limit) = (path.clone(), if quick { length } else { TRACE_MAX });
             replay(&interrupt.unless_asked(move || streams::read_trace(&path, limit))??)?;
         }
-        for exponent in bare {
+        for exponent in BARE_ZIPF {
             replay(&streams::zipf_stream(exponent, zipf_keys, length, args.output.seed)?)?;
         }
         for name in &names {
@@ -104,8 +105,8 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
                 input: args.input.clone(),
                 ..Params::default()
             };
-            let (name, zipf) = (*name, args.zipf.clone());
-            match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
+            let name = *name;
+            match interrupt.unless_asked(move || streams::record(name, params, &ZIPF, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
                 // A workload that does not fit costs only its own results.
                 Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
@@ -119,10 +120,11 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupted = ended_early(result)?;
     notes.append(&mut failed);
     let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
-    report::print_all(&args.output, [table(&rows, &args.shares), summary::sentences(&standings)])?;
+    report::print_all(&args.output, [table(&rows, &SHARES), summary::sentences(&standings)])?;
     report::print_all(&args.output, &notes)?;
     let setting = serde_json::json!({
-        "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
+        "policies": POLICIES.map(|policy| policy.to_string()), "data_bytes": data_bytes, "stream_length": length, "zipf": ZIPF,
+        "seed": args.output.seed, "notes": notes,
     });
     Report { interrupted, ..Report::new(&machine, setting, &rows) }
         .with("standings", &standings)?
@@ -132,21 +134,15 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
 /// No more of a trace is read: 512 MiB of keys.
 const TRACE_MAX: usize = 1 << 26;
 
-/// The workloads to record: `all` are all there are, the search only with text to index.
+/// The workloads to record: all there are, the search only with text to index.
 fn names(args: &PoliciesArgs, notes: &mut Vec<String>) -> Result<Vec<&'static str>> {
-    let mut names = workloads(&args.workload);
-    if args.workload.contains(&WorkloadName::All) {
-        names = fulgurite_workloads::names().to_vec();
-        if args.input.is_none() {
+    let mut names = fulgurite_workloads::names().to_vec();
+    match &args.input {
+        Some(input) => checks::input(input)?,
+        None => {
             names.retain(|name| *name != "search");
             notes.push("SKIPPED: the search workload. It needs --input DIR: a directory with text.".to_owned());
         }
-    }
-    if names.contains(&"search") && args.input.is_none() {
-        bad_input!("the search workload needs --input DIR: a directory with text");
-    }
-    if let Some(input) = &args.input {
-        checks::input(input)?;
     }
     Ok(names)
 }
@@ -155,51 +151,18 @@ fn frames_of(distinct: usize, share: f64) -> usize {
     ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Runs `code` for 0..`count` on all cores, in order. An interruption keeps whole results.
-fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= count || interrupt.asked() {
-                return;
-            }
-            let result = code(i);
-            // Code that checks the flag may have stopped in the middle.
-            if interrupt.asked() {
-                return;
-            }
-            results.lock().expect("nobody panics with it").push((i, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        fulgurite_sys::affinity::cores().iter().for_each(|_| {
-            scope.spawn(work);
-        });
-    });
-    let mut results = results.into_inner().expect("nobody panics with it");
-    results.sort_by_key(|(i, _)| *i);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
-fn replacement_rows(
-    stream: &Stream,
-    distinct: usize,
-    shares: &[f64],
-    policies: &[Replacement],
-    interrupt: &Interrupt,
-) -> Vec<Row> {
+fn replacement_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> (Vec<Row>, Result<()>) {
     let mut runs = Vec::new();
     for share in shares {
-        for policy in policies {
-            runs.extend(KINDS.iter().map(|(hits, name)| (*share, *policy, *hits, *name)));
+        for policy in POLICIES {
+            runs.extend(KINDS.iter().map(|(hits, name)| (*share, policy, *hits, *name)));
         }
     }
-    on_all_cores(runs.len(), interrupt, |i| {
+    parallel::run(fulgurite_sys::affinity::cores().len(), runs.len(), interrupt, |i| {
         let (share, policy, hits, name) = runs[i];
         let frames = frames_of(distinct, share);
-        let misses = miss_ratio_with(policy.policy(), frames, hits, stream.keys_until(interrupt)).misses;
-        Row {
+        let misses = miss_ratio_with(policy, frames, hits, stream.keys_until(interrupt)).misses;
+        Ok(Row {
             stream: stream.name.clone(),
             share,
             frames,
@@ -209,7 +172,7 @@ fn replacement_rows(
             hits: name,
             misses,
             miss_ratio: misses as f64 / stream.accesses.max(1) as f64,
-        }
+        })
     })
 }
 
@@ -225,7 +188,7 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
     for source in sources(rows) {
         let mut first = true;
         for hits in ["marked", "known"] {
-            for policy in Replacement::ALL {
+            for policy in POLICIES {
                 let cell = |share: &f64| {
                     rows.iter()
                         .find(|r| {
@@ -255,7 +218,7 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
 /// Miss-ratio curves, one chart a stream.
 fn plot(rows: &[Row]) -> String {
     let chart = |source: &String| {
-        let curve = |policy: &Replacement| Curve {
+        let curve = |policy: &ReplacementPolicy| Curve {
             name: policy.to_string(),
             points: rows
                 .iter()
@@ -268,7 +231,7 @@ fn plot(rows: &[Row]) -> String {
             ticks: ticks.map(|t| (t, format!("{t}%"))).collect(),
             ..Axis::logarithmic("DRAM as a share of the distinct subpages touched")
         };
-        let curves = Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
+        let curves = POLICIES.iter().map(curve).filter(|c| !c.points.is_empty()).collect();
         let subtitle = "hits seen as one mark per frame, as in the runtime";
         Curves::new(format!("Miss ratio: {source}"), subtitle, x, Axis::linear("% of accesses"), curves).draw()
     };
@@ -283,10 +246,9 @@ mod tests {
     fn larger_caches_miss_less() {
         let stream = streams::zipf_stream(0.99, 1000, 20_000, 1).unwrap();
         let shares = [1.0, 50.0];
-        let rows = replacement_rows(&stream, 1000, &shares, Replacement::ALL, &Interrupt::default());
-        let one = replacement_rows(&stream, 1000, &shares, &[Replacement::Lru], &Interrupt::default());
-        assert!(one.len() == 4 && one.iter().all(|r| r.policy == "lru"));
-        let half = 2 * Replacement::ALL.len();
+        let (rows, ended) = replacement_rows(&stream, 1000, &shares, &Interrupt::default());
+        ended.unwrap();
+        let half = 2 * POLICIES.len();
         assert_eq!(rows.len(), 2 * half);
         assert!(rows[half].misses < rows[0].misses, "{rows:?}");
         assert!(table(&rows, &shares).contains("zipf-0.99"));

@@ -18,7 +18,6 @@ use anyhow::{Context, Result};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
-use super::floor;
 use crate::args::TailArgs;
 use crate::values::{Config, workloads};
 use fulgurite_harness::Spread;
@@ -58,11 +57,7 @@ struct Row {
     /// latency from arrival tells the length of a round. Service time stays valid. Left out of the
     /// gaps.
     saturated: bool,
-    offered_per_s: f64,
     ops_per_s: f64,
-    /// Throughput as a share of dram-only's at this load, by round: below 1 behind the arrivals.
-    /// `max_share` is the share of `live`.
-    share_of_dram_only: Option<Spread>,
     /// Highest throughput of this configuration, closed loop, as a share of dram-only's in the same
     /// turns.
     max_share: Option<f64>,
@@ -70,26 +65,12 @@ struct Row {
     p50_us: Option<f64>,
     p99_us: Option<f64>,
     p999_us: Option<f64>,
-    /// Lowest and highest round.
-    p99_us_spread: Option<Spread>,
     service_p50_us: Option<f64>,
     service_p99_us: Option<f64>,
     service_p99_of_flash_sync: Option<f64>,
-    /// That multiple without preemption where all else is ideal: a simulated estimate.
-    floor_service_p99_of_flash_sync: Option<f64>,
-    misses_per_s: f64,
     misses_per_op: f64,
-    miss_ratio: f64,
-    accesses_per_miss: f64,
-    /// Computing between misses: dram-only's time times requests per miss. None without.
-    work_us_per_miss: Option<f64>,
     /// Of all threads, and of the kernel's own meanwhile.
     cpu_us_per_op: f64,
-    /// Of that, the kernel's own threads, for any process. None where they cannot be seen.
-    kernel_cpu_us_per_op: Option<f64>,
-    /// Subpages read from flash and written to it.
-    device_reads: u64,
-    device_writes: u64,
     /// Hash of the executed requests, equal in configurations that had this load in the same
     /// rounds. Unlike in `live` it has no final invariant, as configurations end with
     /// different requests behind them. Each checks its own invariants in the end. None until that
@@ -104,8 +85,6 @@ struct Gap {
     config: String,
     /// Points of dram-only's highest throughput, over levels of p99. None with too few loads.
     points: Option<Spread>,
-    /// Those points by each load's quietest round: what is left without other work.
-    points_quietest: Option<Spread>,
     /// Highest throughput, closed loop, as a share of dram-only's. None: all were disturbed.
     max_share: Option<Spread>,
 }
@@ -125,13 +104,12 @@ impl Gap {
             table::percent(max.min),
             table::percent(max.max)
         );
-        match (self.points, self.points_quietest) {
-            (Some(p), Some(quiet)) => format!(
-                "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1}); by the quietest \
-                 round of each load {:.1} ({:.1} to {:.1})",
-                p.median, p.min, p.max, quiet.median, quiet.min, quiet.max
+        match self.points {
+            Some(p) => format!(
+                "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1})",
+                p.median, p.min, p.max
             ),
-            _ => format!("{most}; too few loads have a p99 to compare"),
+            None => format!("{most}; too few loads have a p99 to compare"),
         }
     }
 }
@@ -140,9 +118,8 @@ struct Server {
     running: Running,
     /// Throughput in a closed loop, as a share of dram-only's in the same turns, slice by slice.
     shares: Vec<f64>,
-    /// Service times in the closed loop, and the same as pairs (ns, how many).
-    closed: Percentiles,
-    closed_ns: Vec<(u64, u64)>,
+    /// Service times in the closed loop; none yet.
+    closed: Option<Percentiles>,
     /// For each load, what came of the rounds in which it was offered.
     slices: Vec<Vec<Slice>>,
     /// Whether its data was found whole in the end.
@@ -153,7 +130,6 @@ struct Server {
 #[derive(Clone)]
 struct Slice {
     round: usize,
-    per_second: f64,
     outcome: Outcome,
     /// The share of its time that other work took.
     taken: f64,
@@ -171,9 +147,8 @@ impl Server {
         let config = self.running.setup.config;
         let outcome = disturbance::run(session, &mut self.running, batch).with_context(|| config.name())?;
         let quiet = disturbance::share(&outcome, config, session.flash.read_latency) <= disturbance::OF_ROUND;
-        if quiet || self.closed_ns.is_empty() {
-            self.closed.add(&outcome.service);
-            self.closed_ns.extend_from_slice(&outcome.service);
+        if quiet || self.closed.is_none() {
+            self.closed.get_or_insert_default().add(&outcome.service);
         }
         Ok((outcome.rate(), quiet))
     }
@@ -189,6 +164,8 @@ impl Server {
     }
 }
 
+/// Computing of a request: the number of transactions that takes about this long, as the paper's.
+const REQUEST_TIME: Duration = Duration::from_micros(10);
 /// Slices of dram-only's closed loop whose median is its highest throughput.
 const SLICES: usize = 5;
 /// Slices in the time of a round of a load.
@@ -246,7 +223,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let result = (|| -> Result<()> {
         let mut image = Image::build(name, &params, crate::catalog::WORKLOADS, &interrupt)?;
         let found = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
-        let found = plan.insert(found.with_request_time(args.request_time));
+        let found = plan.insert(found.with_request_time(REQUEST_TIME));
         image.params.zipf = found.calibration.zipf;
         report::print(&args.output, &found.sentence(name))?;
         serve(&mut session, &image, found, &configs, &loads, rounds, round_time, quick, &mut servers)
@@ -301,9 +278,8 @@ fn serve(
         let setup = Setup { config: *config, threads: session.flash.workers as usize, page_cluster: None };
         let mut running = session.spawn(image, setup).with_context(|| config.name())?;
         running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed)).with_context(|| config.name())?;
-        let (shares, closed, closed_ns) = (Vec::new(), Percentiles::default(), Vec::new());
         let slices = vec![Vec::new(); loads.len()];
-        servers.push(Server { running, shares, closed, closed_ns, slices, checked: false });
+        servers.push(Server { running, shares: Vec::new(), closed: None, slices, checked: false });
         bar.inc(1);
     }
     first += plan.warm_up;
@@ -356,7 +332,7 @@ fn serve(
                     match disturbance::run(session, &mut server.running, &batch) {
                         Ok(outcome) => {
                             let taken = disturbance::share(&outcome, config, session.flash.read_latency);
-                            offered.push((which, Slice { round, per_second, outcome, taken }));
+                            offered.push((which, Slice { round, outcome, taken }));
                         }
                         Err(error) => {
                             failed = Err(error).with_context(|| format!("{config} at {load}%"));
@@ -400,21 +376,12 @@ fn serve(
 fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
     // With one request at a time its service time does not depend on the load.
     let waiting = servers.iter().find(|s| s.running.setup.config == Config::FlashSync);
-    let flash_sync = waiting.map(|s| s.closed.us(99.0));
-    // And tells how many misses each request had.
-    let simulated = floor::Service::measured(
-        (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
-        plan.misses_per_op,
-        session.flash.read_latency.as_secs_f64() * 1e6,
-        waiting.map_or(&[], |s| &s.closed_ns),
-    );
-    let floors: Vec<f64> = loads.iter().map(|load| simulated.p99_ratio(load / 100.0)).collect();
+    let flash_sync = waiting.and_then(|s| s.closed.as_ref()).map(|closed| closed.us(99.0));
     let mut rows = Vec::new();
     for server in servers {
         for (at, load) in loads.iter().enumerate().filter(|(at, _)| !server.slices[*at].is_empty()) {
-            let (all, dram_only) = (&server.slices[at], servers.first().map_or(&[][..], |s| &s.slices[at]));
-            let quiet = |slices: &[Slice]| slices.iter().filter(|s| !s.is_disturbed()).cloned().collect::<Vec<_>>();
-            let undisturbed = quiet(all);
+            let all = &server.slices[at];
+            let undisturbed: Vec<Slice> = all.iter().filter(|s| !s.is_disturbed()).cloned().collect();
             let disturbed_rounds = all.len() - undisturbed.len();
             let too_disturbed = undisturbed.len() * 2 < all.len();
             let slices = if too_disturbed { all } else { &undisturbed };
@@ -426,22 +393,16 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 };
                 slices.iter().map(|s| one(&s.outcome)).collect()
             };
-            let of_enough = |values: Vec<f64>| Spread::of_any(values).filter(|_| !too_disturbed);
+            let of_enough =
+                |values: Vec<f64>| Spread::of_any(values).filter(|_| !too_disturbed).map(|spread| spread.median);
             let latency = |percentile| of_enough(each(percentile, |o| &o.latency));
-            let service = |percentile| of_enough(each(percentile, |o| &o.service)).map(|spread| spread.median);
+            let service = |percentile| of_enough(each(percentile, |o| &o.service));
             let batches = Batches(slices.iter().map(|s| &s.outcome).collect());
-            let sum = |of: fn(&Outcome) -> u64| batches.sum(of);
-            let (requests, misses) = (sum(|o| o.requests), sum(|o| o.misses));
-            let (accesses, elapsed_s) = (sum(|o| o.accesses), sum(|o| o.elapsed_ns) / 1e9);
-            let offered_per_s = slices.iter().map(|s| s.per_second).sum::<f64>() / slices.len() as f64;
-            // The load is a share of dram-only's highest throughput.
-            let dram_us_per_op = 1e6 * f64::from(session.flash.workers) * load / 100.0 / offered_per_s;
+            let (requests, elapsed_s) = (batches.sum(|o| o.requests), batches.sum(|o| o.elapsed_ns) / 1e9);
             let hash = all.iter().fold(0u64, |hash, s| hash.wrapping_add(s.outcome.request_hash));
             let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
             let guarded = server.running.setup.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
-            let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
-            let switching = guarded && server.running.setup.config != Config::FlashSync;
             rows.push(Row {
                 workload: workload.to_owned(),
                 config: server.running.setup.config.to_string(),
@@ -455,41 +416,22 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 too_disturbed,
                 load_percent: *load,
                 saturated: server.is_beyond(SATURATED, *load),
-                offered_per_s,
                 ops_per_s: per(requests, elapsed_s),
-                share_of_dram_only: of_enough(shares(slices, &quiet(dram_only))),
                 max_share: if server.running.setup.config == Config::DramOnly { Some(1.0) } else { server.max_share() },
-                p50_us: median(latency(50.0)),
-                p99_us: median(latency(99.0)),
-                p999_us: median(latency(99.9)),
-                p99_us_spread: latency(99.0),
+                p50_us: latency(50.0),
+                p99_us: latency(99.0),
+                p999_us: latency(99.9),
                 service_p50_us: service(50.0),
                 service_p99_us: service(99.0),
                 service_p99_of_flash_sync: service(99.0).and_then(of_sync),
-                floor_service_p99_of_flash_sync: switching.then(|| floors[at]),
-                misses_per_s: per(misses, elapsed_s),
-                misses_per_op: per(misses, requests),
-                miss_ratio: per(misses, accesses),
-                accesses_per_miss: per(accesses, misses),
-                work_us_per_miss: (misses > 0.0).then(|| dram_us_per_op * requests / misses),
+                misses_per_op: per(batches.sum(|o| o.misses), requests),
                 cpu_us_per_op: batches.us_per_request(Outcome::all_cpu_ns),
-                kernel_cpu_us_per_op: batches.kernel_us_per_request(),
-                device_reads: sum(|o| o.device_reads) as u64,
-                device_writes: sum(|o| o.device_writes) as u64,
                 work_hash: server.checked.then(|| format!("{:016x}", fulgurite_workloads::mix(hash))),
                 calibration: plan.calibration,
             });
         }
     }
     rows
-}
-
-/// Throughput of each round as a share of dram-only's in the same round.
-fn shares(slices: &[Slice], dram_only: &[Slice]) -> Vec<f64> {
-    let same = |slice: &Slice| {
-        dram_only.iter().find(|d| d.round == slice.round).map(|d| slice.outcome.rate() / d.outcome.rate())
-    };
-    slices.iter().filter_map(same).collect()
 }
 
 /// Sentences about configurations with other requests than dram-only's at the same time.
@@ -561,9 +503,9 @@ fn disturbed(rows: &[Row]) -> Vec<String> {
 }
 
 /// Points (load, p99) of a configuration, by load, as far as it keeps up and was left alone.
-fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
+fn curve_of(rows: &[Row], config: &str) -> Vec<(f64, f64)> {
     let these = rows.iter().filter(|r| r.config == config && !r.saturated);
-    these.filter_map(|r| Some((r.load_percent, p99_us(r)?))).collect()
+    these.filter_map(|r| Some((r.load_percent, r.p99_us?))).collect()
 }
 
 /// The highest load with this p99, on lines of log p99. None below the first point.
@@ -580,9 +522,8 @@ fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
 const LEVELS: u32 = 20;
 
 fn gaps(rows: &[Row], most: &[(Config, Option<Spread>)]) -> Vec<Gap> {
-    let points = |config: Config, p99_us: fn(&Row) -> Option<f64>| {
-        let (dram_only, curve) =
-            (curve_of(rows, Config::DramOnly.name(), p99_us), curve_of(rows, config.name(), p99_us));
+    let points = |config: Config| {
+        let (dram_only, curve) = (curve_of(rows, Config::DramOnly.name()), curve_of(rows, config.name()));
         let lowest = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
         let longest = curve.iter().map(|p| p.1).fold(0.0, f64::max);
         let level = |i: u32| lowest * (longest / lowest).powf(f64::from(i) / f64::from(LEVELS - 1));
@@ -593,8 +534,7 @@ fn gaps(rows: &[Row], most: &[(Config, Option<Spread>)]) -> Vec<Gap> {
     };
     let gap = |(config, max_share): &(Config, Option<Spread>)| Gap {
         config: config.to_string(),
-        points: points(*config, |row| row.p99_us),
-        points_quietest: points(*config, |row| Some(row.p99_us_spread?.min)),
+        points: points(*config),
         max_share: *max_share,
     };
     most.iter().filter(|(c, _)| *c != Config::DramOnly).map(gap).collect()
@@ -614,7 +554,6 @@ fn show(rows: &[Row]) -> String {
         .right("service p50", |row| latency(row.service_p50_us))
         .right("service p99", |row| latency(row.service_p99_us))
         .right("of flash-sync", |row| multiple(row.service_p99_of_flash_sync))
-        .right("simulated", |row| multiple(row.floor_service_p99_of_flash_sync))
         .right("CPU µs", |row| table::number(row.cpu_us_per_op))
         .table()
 }
@@ -690,7 +629,7 @@ mod tests {
         let mut rows: Vec<Row> = [60.0, 90.0, 93.0].map(|load| row("dram-only", load, false)).into();
         rows.extend([60.0, 90.0, 93.0].map(|load| row("fulgurite", load, load > 91.0)));
         rows.push(row("flash-sync", 60.0, true));
-        assert_eq!(curve_of(&rows, "fulgurite", |r| r.p99_us).len(), 2);
+        assert_eq!(curve_of(&rows, "fulgurite").len(), 2);
         let told = saturation(&rows, &[Config::DramOnly, Config::Fulgurite, Config::FlashSync], &[60.0, 90.0, 93.0]);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(

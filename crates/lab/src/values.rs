@@ -173,40 +173,6 @@ named! {
     }
 }
 
-named! {
-    /// Replacement policies .
-    Replacement, "replacement policy", replacement {
-        /// Second chance.
-        Clock = "clock",
-        /// Small, main and ghost queue.
-        S3Fifo = "s3-fifo",
-        /// Least recently used.
-        Lru = "lru",
-        /// Sets of 4 ways, the least recently used of a set.
-        Ways4 = "4-way",
-        /// Sets of 8 ways.
-        Ways8 = "8-way",
-        /// Sets of 64 ways.
-        Ways64 = "64-way",
-    }
-}
-
-impl Replacement {
-    /// Returns the runtime's name for it.
-    pub fn policy(self) -> fulgurite_policy::ReplacementPolicy {
-        match self {
-            Replacement::Clock => fulgurite_policy::ReplacementPolicy::Clock,
-            Replacement::S3Fifo => fulgurite_policy::ReplacementPolicy::S3Fifo,
-            Replacement::Lru => fulgurite_policy::ReplacementPolicy::Lru,
-            Replacement::Ways4 => fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::Four),
-            Replacement::Ways8 => fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::Eight),
-            Replacement::Ways64 => {
-                fulgurite_policy::ReplacementPolicy::SetAssociative(fulgurite_policy::Ways::SixtyFour)
-            }
-        }
-    }
-}
-
 /// Bytes of a value; none: of many lengths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueBytes(pub Option<u32>);
@@ -220,13 +186,11 @@ pub fn value_bytes(text: &str) -> Result<ValueBytes, String> {
     }
 }
 
-/// A workload that exists, all of the seven, or none.
+/// A workload that exists, or all of the seven.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkloadName {
     /// AstriFlash's seven.
     All,
-    /// None.
-    None,
     /// This one.
     One(&'static str),
 }
@@ -239,7 +203,6 @@ fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<Workload
     let known = || known_workloads(extra);
     match known().find(|name| *name == text) {
         Some("all") => Ok(WorkloadName::All),
-        Some("none") => Ok(WorkloadName::None),
         Some(name) => Ok(WorkloadName::One(name)),
         None => Err(unknown("workload", text, known())),
     }
@@ -252,15 +215,6 @@ pub fn workload(text: &str) -> Result<WorkloadName, String> {
 /// [`workload`] for the command line.
 pub const fn workload_parser() -> Names<WorkloadName> {
     Names::new(workload, || known_workloads(&["all"]).collect())
-}
-
-/// Reads a workload, `all` or `none`.
-pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
-    workload_among(text, &["all", "none"])
-}
-/// [`workload_or_none`] for the command line.
-pub const fn workload_or_none_parser() -> Names<WorkloadName> {
-    Names::new(workload_or_none, || known_workloads(&["all", "none"]).collect())
 }
 
 /// Reads one workload.
@@ -278,7 +232,6 @@ pub fn workloads(list: &[WorkloadName]) -> Vec<&'static str> {
     for item in list {
         let these: &[&'static str] = match item {
             WorkloadName::All => &fulgurite_workloads::THE_SEVEN,
-            WorkloadName::None => &[],
             WorkloadName::One(name) => std::slice::from_ref(name),
         };
         for name in these {
@@ -314,12 +267,11 @@ mod tests {
     #[test]
     fn slips_are_understood() {
         assert!(config("fulgurit").unwrap_err().contains("\"fulgurite\""));
-        assert!(replacement("s3fifo").unwrap_err().contains("\"s3-fifo\""));
         assert!(flash("emulate").unwrap_err().contains("\"emulated\""));
         assert_eq!(flash("./emulate"), Ok(FlashChoice::File("./emulate".into())));
         assert!(workload("aray-swap").unwrap_err().contains("\"array-swap\""));
         // What is like nothing gets no suggestion.
-        for far in [config("").unwrap_err(), one_workload("all").unwrap_err(), replacement("2q").unwrap_err()] {
+        for far in [config("").unwrap_err(), one_workload("all").unwrap_err()] {
             assert!(!far.contains("did you mean") && far.contains("All of them"), "{far}");
         }
     }
@@ -328,12 +280,10 @@ mod tests {
         let list = [WorkloadName::One("array-swap"), WorkloadName::All, WorkloadName::One("array-swap")];
         assert_eq!(workloads(&list)[0], "array-swap");
         assert_eq!(workloads(&list).iter().filter(|n| **n == "array-swap").count(), 1);
-        assert!(workloads(&[WorkloadName::None]).is_empty());
     }
     #[test]
     fn every_name_reads_back() {
         assert!(Config::ALL.iter().all(|c| config(c.name()) == Ok(*c)));
-        assert!(Replacement::ALL.iter().all(|c| replacement(c.name()) == Ok(*c)));
     }
     #[test]
     fn configurations_of_one_chart_differ() {

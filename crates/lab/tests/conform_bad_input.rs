@@ -36,7 +36,7 @@ fn sizes() {
     }
     refused(&["live", "--dram=0%"], &["above 0%"]);
     refused(&["live", "--dram=101%"], &["at most 100%"]);
-    refused(&["policies", "--dram=1e-300%"], &["at least"]);
+    refused(&["store", "--full=1e-300%"], &["at least"]);
     refused(&["live", "--data=1000"], &["less than one subpage"]);
 }
 
@@ -114,7 +114,7 @@ fn names() {
     refused(&["tail", "--workload=tapt"], &["did you mean \"tatp\""]);
     refused(&["tail", "--config=os-swap"], &["fulgurite-lab live"]);
     refused(&["micro", "--config=swich"], &["no measure \"swich\"", "did you mean \"switch\""]);
-    refused(&["policies", "--config=lur"], &["no replacement policy", "did you mean \"lru\""]);
+    refused(&["store", "--victims=greed"], &["no choice of victims", "did you mean \"greedy\""]);
     for words in [&["tail", "--workload=all"][..], &["live", "--config="]] {
         let directory = tempfile::tempdir().unwrap();
         let message = String::from_utf8_lossy(&run(directory.path(), words).stderr).into_owned();

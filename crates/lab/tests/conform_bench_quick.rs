@@ -102,7 +102,7 @@ fn policies() {
     let lines: String = (0..2000).map(|i| format!("{} {} 0 {i}\n", i * i % 5000, i % 9 + 1)).collect();
     std::fs::create_dir(directory.path().join("blocks")).unwrap();
     std::fs::write(directory.path().join("blocks/small.lis"), lines).unwrap();
-    let words = ["policies", "--traces", "blocks", "--data", "8M", "--workload", "array-swap,hash-table"];
+    let words = ["policies", "--traces", "blocks"];
     let (json, drawing) = bench(directory.path(), &words);
     whole(&json, &drawing);
     let rows_of = rows(&json, "rows");

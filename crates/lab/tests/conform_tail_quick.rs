@@ -1,7 +1,6 @@
 //! Goal: `tail --quick` ends above a configuration's capacity and says so: each load is there
-//! or explained, saturated rows are marked, and the simulated multiple does not fall with the load.
-//! Method: run it with loads on both sides of the capacities, and read the JSON and the drawing. No
-//! figure is compared to a target.
+//! or explained, and saturated rows are marked. Method: run it with loads on both sides of the
+//! capacities, and read the JSON and the drawing. No figure is compared to a target.
 
 use std::process::Command;
 
@@ -36,10 +35,7 @@ fn loads_beyond_what_a_configuration_can_do() {
             let most = row["max_share"].as_f64();
             let saturated = config != "dram-only" && most.is_some_and(|most| load / 100.0 / most > 0.985);
             assert_eq!(row["saturated"], Value::Bool(saturated), "{row}");
-            // Of all threads, and so not less than the kernel's own.
-            let kernel = &row["kernel_cpu_us_per_op"];
-            assert!(kernel.is_null() || number(row, "kernel_cpu_us_per_op") <= number(row, "cpu_us_per_op"), "{row}");
-            assert!(number(row, "ops_per_s") > 0.0, "{row}");
+            assert!(number(row, "ops_per_s") > 0.0 && number(row, "cpu_us_per_op") > 0.0, "{row}");
             let too_disturbed = row["too_disturbed"] == Value::Bool(true);
             for key in ["p50_us", "p99_us", "p999_us", "service_p50_us", "service_p99_us"] {
                 // A round from which other work took time makes no figure, and its absence is
@@ -55,10 +51,6 @@ fn loads_beyond_what_a_configuration_can_do() {
         if these.len() < LOADS.len() || these.iter().any(|r| r["saturated"] == Value::Bool(true)) {
             assert!(notes.contains(config), "{config} was offered less or more than it can do, unsaid: {notes}");
             assert!(told.contains(&format!("{config} ")), "{told}");
-        }
-        if config == "fulgurite" {
-            let simulated: Vec<f64> = these.iter().map(|r| number(r, "floor_service_p99_of_flash_sync")).collect();
-            assert!(simulated.is_sorted_by(|a, b| *b >= a - 0.01) && simulated[0] > 0.9, "{simulated:?}");
         }
     }
     assert_eq!(rows.iter().filter(|r| r["config"] == "dram-only").count(), LOADS.len());

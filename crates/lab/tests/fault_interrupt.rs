@@ -51,7 +51,7 @@ fn live() {
 
 #[test]
 fn policies() {
-    let left = interrupt(&["policies", "--workload=tatp"], None, Duration::from_secs(3));
+    let left = interrupt(&["policies"], None, Duration::from_secs(3));
     assert_eq!(left.files, ["out.json"]);
     let json = left.json.unwrap();
     assert_eq!(json["interrupted"], serde_json::json!(true));
@@ -70,12 +70,7 @@ fn tail() {
     whole(&json);
     let rows = json["rows"].as_array().unwrap();
     assert!(!rows.is_empty(), "loads that were offered are kept");
-    for key in ["device_reads", "device_writes", "miss_ratio", "misses_per_s"] {
-        assert!(rows.iter().all(|row| row[key].is_number()), "{key}");
-    }
-    for key in ["work_hash", "work_us_per_miss", "share_of_dram_only"] {
-        assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
-    }
+    assert!(rows.iter().all(|row| row["misses_per_op"].is_number() && row.get("work_hash").is_some()), "{rows:?}");
 }
 
 /// What an interruption in the midst of rows leaves: whole rows, each printed by this key.

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::Row;
-use crate::values::Replacement;
+use fulgurite_policy::ReplacementPolicy;
+
+use super::{POLICIES, Row};
 use fulgurite_term::report::table;
 
 /// How one policy does, over all streams and sizes.
@@ -26,7 +27,7 @@ pub fn standings(rows: &[Row], hits: &'static str) -> Vec<Standing> {
         let same = rows.iter().filter(|r| r.hits == hits && r.stream == row.stream && r.share == row.share);
         same.map(|r| r.misses).min().unwrap_or(0).max(1) as f64
     };
-    let standing = |policy: &Replacement| {
+    let standing = |policy: &ReplacementPolicy| {
         let policy = policy.name();
         let points = of(policy).count();
         let mean = |value: &dyn Fn(&Row) -> f64| of(policy).map(value).sum::<f64>() / points.max(1) as f64;
@@ -39,7 +40,7 @@ pub fn standings(rows: &[Row], hits: &'static str) -> Vec<Standing> {
             best_at: of(policy).filter(|r| r.misses as f64 <= least(r)).count(),
         }
     };
-    let mut all: Vec<Standing> = Replacement::ALL.iter().map(standing).filter(|s| s.points > 0).collect();
+    let mut all: Vec<Standing> = POLICIES.iter().map(standing).filter(|s| s.points > 0).collect();
     all.sort_by(|a, b| a.misses_over_least.total_cmp(&b.misses_over_least));
     all
 }
