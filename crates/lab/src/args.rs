@@ -12,8 +12,8 @@ use clap::{Args, ValueHint};
 use fulgurite_term::args::OutputArgs;
 
 use crate::values::{
-    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, Measure, Pattern, Size, ValueBytes,
-    VictimChoice, WorkloadName, non_zero_duration,
+    self, AllocConfig, AllocProgram, AnotherNand, CacheTraces, Config, Measure, Size, ValueBytes, VictimChoice,
+    WorkloadName, non_zero_duration,
 };
 use fulgurite_harness::args::{CONFIG, DRAM, DirArgs, FlashArgs, OnFlashArgs, WORKLOAD, WorkArgs};
 use fulgurite_runtime::DEFAULT_FIBERS;
@@ -164,29 +164,14 @@ pub struct StoreArgs {
     /// wait at the gate and its readers wait.
     #[arg(long)]
     pub sync: bool,
-    /// Size of the pool. With --recovery several, comma-separated [default: 1G, with --recovery
-    /// 1G,4G,16G; --quick: 256M].
-    #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
-    pub size: Vec<u64>,
-    /// Order of the overwrites, comma-separated: uniform, zipf (exponent 0.99), sequential.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Pattern::parser())]
-    #[arg(default_value = "uniform,zipf,sequential")]
-    pub pattern: Vec<Pattern>,
-    /// Fill of the pool, in percent, comma-separated [--quick: 80].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
-    pub full: Vec<f64>,
+    /// Size of the pool [default: 1G, with --sync 2G, with --recovery 1G, 4G and 16G; --quick:
+    /// 256M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub size: Option<u64>,
     /// Order of reclaim, comma-separated: longest-chains (as NVMM proposes), greedy, cost-benefit.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = VictimChoice::parser())]
     #[arg(default_value = "cost-benefit")]
     pub victims: Vec<VictimChoice>,
-    /// Sync after this volume of writes, in percent of the data.
-    #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
-    pub sync_every: f64,
-    /// Dirty data. With --recovery: written since the last checkpoint [default: a quarter of the
-    /// pool, 4G at most]. With --sync: before each sync, comma-separated [default:
-    /// 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
-    pub dirty: Vec<u64>,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
     #[command(flatten)]

@@ -203,21 +203,22 @@ If too few remain, the cost of a miss is not reported.";
 const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab store --json store.json
-  fulgurite-lab store --pattern zipf --full 50,80,90 \\
-    --victims longest-chains,greedy,cost-benefit
+  fulgurite-lab store --victims longest-chains,greedy,cost-benefit
   fulgurite-lab store --flash /mnt/nvme/flash.img --create
   fulgurite-lab store --recovery --dir /mnt/nvme --json recovery.json \\
     --plot recovery.svg
-  fulgurite-lab store --sync --dirty 4K,1M,256M --dir /mnt/nvme
+  fulgurite-lab store --sync --dir /mnt/nvme
 
 The store's flash writes and DRAM are counted, not timed. The store decides as
 in a pool, over flash that answers at once and keeps only metadata. `full` is
 live data as a share of the pool without the reserves for reclaim, journal and
 checkpoints. The store's speed is timed beside its medium (--flash), in turns.
 
---recovery times a crash until the first subpage read. --sync times the first
-write of dirty data until a durable token names it, beside plain writes of 1
-MiB and a flush. With these, --flash defaults to a file in --dir.";
+--recovery times a crash until the first subpage read. Since the last
+checkpoint a quarter of the pool was written, 4 GiB at most. --sync times the
+first write of 4 KiB to 256 MiB of dirty data until a durable token names it,
+beside plain writes of 1 MiB and a flush. With these, --flash defaults to a
+file in --dir.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:

@@ -90,18 +90,6 @@ named! {
 }
 
 named! {
-    /// In which order `store` writes.
-    Pattern, "pattern of writes", pattern {
-        /// All subpages alike.
-        Uniform = "uniform",
-        /// A few much more often than others.
-        Zipf = "zipf",
-        /// One after the other.
-        Sequential = "sequential",
-    }
-}
-
-named! {
     /// Which extent a store reclaims next.
     VictimChoice, "choice of victims", victims {
         /// The one with parts of the longest chains, as NVMM proposes.

@@ -32,18 +32,21 @@ fn tidy(directory: &Path) {
 #[test]
 fn overwrites_and_the_medium() {
     let directory = tempfile::tempdir().unwrap();
-    let (json, drawing) = bench(directory.path(), &["store", "--pattern", "uniform,sequential"]);
+    let (json, drawing) = bench(directory.path(), &["store", "--size", "128M"]);
     let counted = rows(&json, "rows");
-    assert_eq!(counted.len(), 2);
+    assert_eq!(counted.len(), 3);
     for row in counted {
         for key in ["written", "simulated", "metadata_per_write", "bytes_per_byte", "dram_share_filled", "dram_share"] {
             assert!(number(row, key) > 0.0, "{key}");
         }
         // Nothing of this is timed: what the store adds to its policy is the same on every machine.
-        assert!((0.9..1.1).contains(&number(row, "ratio")), "{row}");
-        let amplification = number(row, "amplification");
-        let in_order = row["pattern"] == "sequential";
-        assert!(if in_order { amplification < 1.001 } else { amplification > 1.5 }, "{row}");
+        // Where some subpages are hotter, its open extents by heat are less than the policy alone.
+        let (ratio, amplification) = (number(row, "ratio"), number(row, "amplification"));
+        match row["pattern"].as_str().unwrap() {
+            "sequential" => assert!((0.9..1.1).contains(&ratio) && amplification < 1.001, "{row}"),
+            "uniform" => assert!((0.9..1.1).contains(&ratio) && amplification > 1.5, "{row}"),
+            _ => assert!(ratio < 1.1 && amplification > 1.2, "{row}"),
+        }
     }
     let timed = rows(&json, "beside_medium");
     let kinds: Vec<&str> = timed.iter().map(|row| row["kind"].as_str().unwrap()).collect();
@@ -67,28 +70,25 @@ fn overwrites_and_the_medium() {
 fn recovery() {
     let directory = tempfile::tempdir().unwrap();
     for flash in ["memory", "./pool.flash"] {
-        let mut words = vec!["store", "--recovery", "--size", "64M,128M", "--dirty", "8M", "--flash", flash];
+        let mut words = vec!["store", "--recovery", "--size", "128M", "--flash", flash];
         if flash != "memory" {
             words.push("--create");
         }
         let (json, drawing) = bench(directory.path(), &words);
         assert_eq!(json["setting"]["mode"], "recovery");
         let rows = rows(&json, "rows");
-        assert_eq!(rows.len(), 2, "{words:?}");
-        for (row, pool) in rows.iter().zip([64u64 << 20, 128 << 20]) {
-            assert_eq!(number(row, "pool_bytes"), pool as f64, "{row}");
-            assert_eq!(number(row, "dirty_subpages"), 2048.0, "{row}");
-            // All that was dirtied since the checkpoint is in the journal, at most a page of
-            // subpages in a record.
-            assert_eq!(number(row, "checkpoints_meanwhile"), 0.0, "{row}");
-            assert!(number(row, "records") >= 2048.0 / 16.0, "{row}");
-            assert!(number(row, "checkpoint_pages") >= 1.0 && number(row, "journal_pages") >= 1.0, "{row}");
-            let (recover, read, total) =
-                (spread(row, "recover_s"), spread(row, "first_read_s"), spread(row, "total_s"));
-            assert!(recover > 0.0 && read > 0.0 && total >= recover, "{row}");
-            assert!(number(row, "dram_bytes") > 0.0 && number(row, "rounds") == 3.0, "{row}");
-        }
-        assert!(drawing.contains("64.0 MiB, 2,048 dirty"), "{drawing}");
+        assert_eq!(rows.len(), 1, "{words:?}");
+        let row = &rows[0];
+        assert_eq!(number(row, "pool_bytes"), f64::from(128 << 20), "{row}");
+        assert_eq!(number(row, "dirty_subpages"), 8192.0, "{row}");
+        // All that was dirtied since the checkpoint is in the journal, at most a page of subpages
+        // in a record.
+        assert_eq!(number(row, "checkpoints_meanwhile"), 0.0, "{row}");
+        assert!(number(row, "records") >= 8192.0 / 16.0, "{row}");
+        let (recover, total) = (spread(row, "recover_s"), spread(row, "total_s"));
+        assert!(recover > 0.0 && total >= recover, "{row}");
+        assert!(number(row, "dram_bytes") > 0.0 && number(row, "rounds") == 3.0, "{row}");
+        assert!(drawing.contains("128.0 MiB, 8,192 dirty"), "{drawing}");
         tidy(directory.path());
     }
 }
@@ -98,7 +98,7 @@ fn a_file_that_a_benchmark_has_used_is_used_again() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("pool.flash");
     std::fs::File::create(&file).unwrap().set_len(96 << 20).unwrap();
-    let recovery = ["store", "--recovery", "--size", "64M", "--dirty", "1M", "--flash", "./pool.flash"];
+    let recovery = ["store", "--recovery", "--size", "64M", "--flash", "./pool.flash"];
     let live = ["live", "--workload", "array-swap", "--config", "pool", "--data", "16M", "--dram", "8M"];
     let live = [&live[..], &["--flash", "./pool.flash"]].concat();
     // What each leaves on the file is a pool, and of no use to anybody.
@@ -114,7 +114,7 @@ fn a_file_that_a_benchmark_has_used_is_used_again() {
 fn sync() {
     let directory = tempfile::tempdir().unwrap();
     for flash in ["emulated", "./pool.flash"] {
-        let mut words = vec!["store", "--sync", "--size", "64M", "--dirty", "4K,2M", "--flash", flash];
+        let mut words = vec!["store", "--sync", "--size", "64M", "--flash", flash];
         if flash != "emulated" {
             words.push("--create");
         }
@@ -123,40 +123,27 @@ fn sync() {
         let rows = rows(&json, "rows");
         // The medium, the store, and for each number of workers a program by itself and under load.
         let workers = json["setting"]["workers"].as_array().expect("a list").len();
-        let (small, large) = (4 << 10, 2 << 20);
-        assert_eq!(rows.len(), 2 * (2 + 2 * workers));
+        let sizes = [4u64 << 10, 1 << 20, 4 << 20];
+        let ways = 2 + 2 * workers;
+        assert_eq!(rows.len(), sizes.len() * ways);
         for (number_of, row) in rows.iter().enumerate() {
-            let (of_size, way) = (number_of % (2 + 2 * workers), row["way"].as_str().unwrap());
+            let (of_size, way) = (number_of % ways, row["way"].as_str().unwrap());
             let dirty = number(row, "dirty_bytes") as u64;
-            assert_eq!(dirty, if number_of < 2 + 2 * workers { small } else { large });
+            assert_eq!(dirty, sizes[number_of / ways]);
             match of_size {
                 0 => assert_eq!(way, "device"),
                 1 => assert_eq!(way, "store"),
                 _ => assert_eq!((&way[..6], way.ends_with(", load")), ("sync, ", of_size % 2 == 1), "{way}"),
             }
-            let (total, sync) = (spread(row, "total_ms"), spread(row, "sync_ms"));
-            assert!(total > 0.0 && sync >= 0.0 && sync <= number(&row["total_ms"], "max"), "{row}");
-            assert!(
-                number(row, "p99_ms") >= total && number(row, "p99_ms") <= number(&row["total_ms"], "max"),
-                "{row}"
-            );
+            let (total, longest) = (spread(row, "total_ms"), number(&row["total_ms"], "max"));
+            assert!(total > 0.0 && (total..=longest).contains(&number(row, "p99_ms")), "{row}");
             assert_eq!(row["beyond_device_ms"].is_null(), way == "device", "{row}");
-            for key in ["gate_ms", "drain_ms", "halt_ms", "copied", "gate_waits"] {
-                assert_eq!(row[key].is_null(), of_size < 2, "{key} of {row}");
-            }
-            if of_size >= 2 {
-                // While the gate is closed only open sections and the halt run.
-                let (gate, drain) = (spread(row, "gate_ms"), spread(row, "drain_ms"));
-                assert!(drain <= gate && gate <= number(&row["total_ms"], "max"), "{row}");
-                assert!(spread(row, "halt_ms") > 0.0, "{row}");
-            }
-            for key in ["longest_gate_wait_ms", "longest_read_ms"] {
-                assert_eq!(row[key].is_null(), of_size < 2 || of_size % 2 == 0, "{key} of {row}");
-            }
-            if of_size == 1 && dirty == large && flash != "emulated" {
+            assert_eq!(row["gate_ms"].is_null(), of_size < 2, "{row}");
+            assert!(of_size < 2 || (0.0..=longest).contains(&spread(row, "gate_ms")), "{row}");
+            if of_size == 1 && dirty > sizes[1] && flash != "emulated" {
                 assert!(number(row, "request_bytes") > 4096.0, "neighbours go out together: {row}");
             }
-            let rounds = if number(row, "dirty_bytes") as u64 == small { 30.0 } else { 3.0 };
+            let rounds = if dirty <= sizes[1] { 30.0 } else { 3.0 };
             assert_eq!(number(row, "rounds"), rounds, "{row}");
         }
         tidy(directory.path());

@@ -112,7 +112,7 @@ fn store() {
         let left = interrupt(&[&words[..], &["--size=2G"]].concat(), None, Duration::from_millis(200));
         assert!(left.files.is_empty() || left.files == ["out.json"], "{mode} left {:?}", left.files);
         // And while it measures.
-        let left = interrupt(&[&words[..], &["--size=256M", "--dirty=16M"]].concat(), None, Duration::from_secs(5));
+        let left = interrupt(&[&words[..], &["--size=256M"]].concat(), None, Duration::from_secs(5));
         assert_eq!(left.files, ["out.json"], "{mode}");
         let json = left.json.unwrap();
         assert_eq!((&json["interrupted"], &json["setting"]["mode"]), (&true.into(), &mode[2..].into()));

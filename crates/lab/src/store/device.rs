@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::content;
 use super::drive::{Driver, Kind, Load};
 use super::medium::{self, CheckedPoolMedium};
+use super::overwrites::SYNC_EVERY;
 use fulgurite_flash::Mover;
 use fulgurite_harness::Spread;
 use fulgurite_term::interrupt::Interrupt;
@@ -68,8 +69,6 @@ struct Rates {
 pub struct Setting {
     pub pool_bytes: u64,
     pub rounds: u32,
-    /// A sync follows this amount of writes, in percent of the data.
-    pub sync_every: f64,
     pub time: Duration,
     pub seed: u64,
 }
@@ -84,7 +83,7 @@ pub fn medium_bytes(pool_bytes: u64) -> u64 {
 pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
     let geometry = medium::geometry(setting.pool_bytes)?;
     let live = medium::subpages_at(geometry, FULL);
-    let flush_every = ((f64::from(live) * setting.sync_every / 100.0) as u64).max(1);
+    let flush_every = ((f64::from(live) * SYNC_EVERY / 100.0) as u64).max(1);
     let medium = judged.make(interrupt)?;
     let flash = medium.open(medium_bytes(setting.pool_bytes))?;
     medium::format(&flash, geometry)?;

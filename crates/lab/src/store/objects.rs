@@ -12,7 +12,7 @@ use fulgurite_store::{Geometry, Store, StoreConfig, recover};
 use fulgurite_workloads::Random;
 use serde::Serialize;
 
-use super::overwrites::Metadata;
+use super::overwrites::{Metadata, SYNC_EVERY};
 use crate::args::StoreArgs;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::progress;
@@ -146,7 +146,7 @@ fn row(flash_pages: u32, bytes: usize, packed: bool, args: &StoreArgs, interrupt
     let mut flash = Metadata { pages: HashMap::new(), flash_pages };
     flash.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
     let (store, _) = recover(&mut flash, StoreConfig::default())?;
-    let sync_every = ((f64::from(count) * args.sync_every / 100.0) as u64).max(1);
+    let sync_every = ((f64::from(count) * SYNC_EVERY / 100.0) as u64).max(1);
     let times = vec![0; count as usize];
     let mut writer = Writer { store, flash, bytes, packed, times, unsynced: 0, sync_every };
     let mut batch = Vec::with_capacity(BATCH);

@@ -17,11 +17,11 @@ use serde::Serialize;
 use super::medium::{CheckedPoolMedium, Otherwise, geometry_of};
 use super::{device, objects, simulate};
 use crate::args::StoreArgs;
-use crate::values::{Pattern, VictimChoice};
+use crate::values::VictimChoice;
 use fulgurite_harness::checks;
-use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
+use fulgurite_term::names;
 use fulgurite_term::progress;
 use fulgurite_term::report::charts::{Bar, Bars, stack};
 use fulgurite_term::report::table::Columns;
@@ -40,7 +40,6 @@ struct Row {
     sync_every_bytes: u64,
     /// Subpages that programs wrote while it was counted.
     written: u64,
-    copied: u64,
     /// (written + copied) / written.
     amplification: f64,
     simulated: f64,
@@ -94,29 +93,41 @@ const EXTENT_PAGES: u32 = 512;
 const BATCH: usize = 64;
 /// How often the data is overwritten; counted is the second half.
 const OVERWRITES: u64 = 4;
+/// Live data in percent of what is not reserve.
+const FULL: [f64; 5] = [50.0, 60.0, 70.0, 80.0, 90.0];
+const QUICK_FULL: [f64; 1] = [80.0];
+/// A sync follows this amount of writes, in percent of the data.
+pub(super) const SYNC_EVERY: f64 = 0.5;
+
+names! {
+    /// In which order it writes.
+    Pattern {
+        /// All subpages alike.
+        Uniform = "uniform",
+        /// A few much more often than others.
+        Zipf = "zipf",
+        /// One after the other.
+        Sequential = "sequential",
+    }
+}
 
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
-    let bytes = match args.size[..] {
-        [] if args.output.quick => 256 << 20,
-        [] => 1 << 30,
-        [bytes] => bytes,
-        _ => bad_input!("--size takes several sizes with --recovery only; choose one"),
-    };
+    let bytes = args.size.unwrap_or(if args.output.quick { 256 << 20 } else { 1 << 30 });
     let geometry = geometry_of(bytes, EXTENT_PAGES)?;
     // The map and the page table, twice, and a page of metadata for each extent and journal page.
     checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
     let beside = CheckedPoolMedium::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
-    let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
+    let full: &[f64] = if args.output.quick { &QUICK_FULL } else { &FULL };
     let mut cases = Vec::new();
-    for pattern in &args.pattern {
+    for pattern in Pattern::ALL {
         for full in full {
             cases.extend(args.victims.iter().map(|victims| (*pattern, *full, *victims)));
         }
     }
     let bar = progress::steps("store", cases.len() as u64);
     let (rows, mut interrupted) = until_interrupted(cases, |(pattern, full, victims)| {
-        bar.set_message(format!("{pattern} at {full}%, {victims}"));
+        bar.set_message(format!("{} at {full}%, {victims}", pattern.name()));
         let row = row(geometry, pattern, full, victims, args, interrupt);
         bar.inc(1);
         row
@@ -125,7 +136,6 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let setting = device::Setting {
         pool_bytes: bytes,
         rounds: args.repeat.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
-        sync_every: args.sync_every,
         time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
         seed: args.output.seed,
     };
@@ -229,7 +239,7 @@ fn row(
     let mut config = StoreConfig::default();
     config.victims = victims.policy();
     let (mut store, _) = recover(&mut metadata, config)?;
-    let sync_every = ((f64::from(subpages) * args.sync_every / 100.0) as u64).max(1);
+    let sync_every = ((f64::from(subpages) * SYNC_EVERY / 100.0) as u64).max(1);
     let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
     let mut unsynced = 0;
     let mut write = |store: &mut Store, batch: &mut Vec<u32>| -> Result<()> {
@@ -292,7 +302,6 @@ fn row(
         live_bytes,
         sync_every_bytes: sync_every * SUBPAGE_BYTES as u64,
         written,
-        copied,
         amplification,
         simulated,
         ratio: amplification / simulated,

@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use fulgurite_flash::Flash;
@@ -30,31 +30,6 @@ const RUN_UP: Duration = Duration::from_millis(2);
 /// Tables, stacks and rings of a runtime, and frames for what misses.
 const EXTRA_BYTES: u64 = 64 << 20;
 
-/// What a sync did to the program.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cut {
-    /// How long no write section could begin.
-    pub gate_ns: u64,
-    /// Of that, until the open ones had ended.
-    pub drain_ns: u64,
-    pub halt_ns: u64,
-    /// Frames that were copied, during the halt or for a writer.
-    pub copied: u64,
-    pub gate_waits: u64,
-    /// Of reads of flash meanwhile, what 99 of 100 do not exceed; none when nothing missed.
-    pub miss_p99_ns: Option<u64>,
-    pub longest: Option<Longest>,
-}
-
-/// The longest that jobs met with while a sync ran.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Longest {
-    /// Of a writer, until it was in its write section.
-    pub gate_ns: u64,
-    /// Of a reader, from the moment it wanted to run until it had read what is in DRAM.
-    pub read_ns: u64,
-}
-
 pub struct Program {
     runtime: Runtime,
     /// What jobs write to, in this order. What misses comes behind it.
@@ -70,13 +45,6 @@ pub struct Syncs {
     name: String,
     program: Rc<Program>,
     under_load: bool,
-}
-
-#[derive(Default)]
-struct Seen {
-    stop: AtomicBool,
-    gate_ns: AtomicU64,
-    read_ns: AtomicU64,
 }
 
 /// DRAM of a runtime for `dirty_bytes` of dirty data: an eighth more, so that none of it is
@@ -129,34 +97,22 @@ impl Program {
     }
     /// Syncs, and tells what that did.
     fn sync(&self) -> Result<Took> {
-        let _ = self.runtime.take_statistics();
         let synced = self.runtime.sync()?;
-        let counted = self.runtime.statistics().total();
-        let miss_ns = &counted.miss_ns;
         let ns = |time: Duration| time.as_nanos() as u64;
-        let cut = Cut {
-            gate_ns: ns(synced.gate),
-            drain_ns: ns(synced.drain),
-            halt_ns: ns(synced.halt),
-            copied: counted.counts.copied,
-            gate_waits: counted.counts.gate_waits,
-            miss_p99_ns: (!miss_ns.is_empty()).then(|| miss_ns.value_at_quantile(0.99)),
-            longest: None,
-        };
-        Ok(Took { total_ns: ns(synced.took), sync_ns: ns(synced.took), cut: Some(cut) })
+        Ok(Took { total_ns: ns(synced.took), gate_ns: Some(ns(synced.gate)) })
     }
     /// Syncs while jobs of each worker write to what was dirtied, read it, and miss elsewhere.
     fn sync_under_load(&self, first: u32, count: u32) -> Result<Took> {
-        let seen = Arc::new(Seen::default());
+        let stop = Arc::new(AtomicBool::new(false));
         let mut jobs = Vec::new();
         for worker in 0..self.runtime.workers() {
             for number in 0..2 * JOBS + 1 {
-                let (seen, order, resident) = (seen.clone(), self.order.clone(), self.resident);
+                let (stop, order, resident) = (stop.clone(), self.order.clone(), self.resident);
                 let live = self.live;
                 let mut random = Random::new(u64::from(first) << 8 | number, worker as u64);
                 let options = JobOptions::new().name("load").worker(worker);
                 jobs.push(self.runtime.submit_with(&options, move |context| -> Result<(), AccessError> {
-                    while !seen.stop.load(Ordering::Relaxed) {
+                    while !stop.load(Ordering::Relaxed) {
                         let dirty = (first + random.below(count.into()) as u32) % resident;
                         if number == 2 * JOBS {
                             context.sleep(PAUSES.1)?;
@@ -164,18 +120,13 @@ impl Program {
                             let _ = context.view(address(&order, cold), 8)?.load::<u64>(0);
                             continue;
                         }
-                        let due = Instant::now() + PAUSES.0;
                         context.sleep(PAUSES.0)?;
                         if number < JOBS {
-                            let came = Instant::now();
                             let section = context.write_section()?;
-                            seen.gate_ns.fetch_max(came.elapsed().as_nanos() as u64, Ordering::Relaxed);
                             write_word(context, &order, dirty)?;
                             drop(section);
                         } else {
                             let _ = context.view(address(&order, dirty), 8)?.load::<u64>(0);
-                            let late = Instant::now().saturating_duration_since(due);
-                            seen.read_ns.fetch_max(late.as_nanos() as u64, Ordering::Relaxed);
                         }
                     }
                     Ok(())
@@ -183,19 +134,11 @@ impl Program {
             }
         }
         std::thread::sleep(RUN_UP);
-        seen.gate_ns.store(0, Ordering::Relaxed);
-        seen.read_ns.store(0, Ordering::Relaxed);
         let took = self.sync();
-        let longest = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let (gate_ns, read_ns) = (longest(&seen.gate_ns), longest(&seen.read_ns));
-        seen.stop.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         // Each ends at once, however the sync went.
         jobs.into_iter().try_for_each(|job| -> Result<()> { Ok(job?.wait()??) })?;
-        let mut took = took?;
-        if let Some(cut) = &mut took.cut {
-            cut.longest = Some(Longest { gate_ns, read_ns });
-        }
-        Ok(took)
+        took
     }
 }
 

@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use fulgurite_flash::Flash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Pool, RecoverReport, StoreConfig};
+use fulgurite_sys::clock::process_cpu;
 use serde::Serialize;
 
 use super::content::{self, Shuffled};
@@ -45,14 +46,9 @@ struct Row {
     dirty_subpages: u32,
     /// Checkpoints that came unasked. Unless 0, there is less to replay than was meant.
     checkpoints_meanwhile: u64,
-    checkpoint_pages: u64,
-    journal_pages: u64,
     records: u64,
     rounds: usize,
-    medium_s: Spread,
     recover_s: Spread,
-    /// From there until the first subpage was read.
-    first_read_s: Spread,
     total_s: Spread,
     /// CPU time of this process meanwhile: what stays where others have the machine for a while.
     cpu_s: Spread,
@@ -60,9 +56,8 @@ struct Row {
 }
 
 struct Opened {
-    medium_s: f64,
     recover_s: f64,
-    first_read_s: f64,
+    total_s: f64,
     cpu_s: f64,
     report: RecoverReport,
     dram_bytes: u64,
@@ -78,38 +73,25 @@ fn config() -> StoreConfig {
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;
-    let sizes = match (&args.size[..], quick) {
-        ([], true) => vec![256 << 20],
-        ([], false) => vec![1 << 30, 4 << 30, 16 << 30],
-        (sizes, _) => sizes.to_vec(),
+    let sizes = match (args.size, quick) {
+        (None, true) => vec![256 << 20],
+        (None, false) => vec![1 << 30, 4 << 30, 16 << 30],
+        (Some(size), _) => vec![size],
     };
-    if args.dirty.len() > 1 {
-        bad_input!("--dirty takes one size with --recovery; write for example --dirty 4G");
-    }
-    let mut dirty = Vec::new();
     for size in &sizes {
         let geometry = medium::geometry(*size)?;
         let live = medium::subpages_at(geometry, FULL);
-        let bytes = args.dirty.first().copied().unwrap_or((size / 4).min(DIRTY_BYTES_MAX));
         // Some more is written that no sync names, and all of it needs room in addition to what is
         // live.
         let room = u64::from(medium::subpages_at(geometry, 100.0) - live).min(live.into()) * 9 / 10;
-        let subpages = bytes / SUBPAGE_BYTES as u64;
-        if subpages > room {
-            bad_input!(
-                "--dirty {} is more than a pool of {} takes in without reclaim: {}; choose less, or a larger --size",
-                format_bytes(bytes),
-                format_bytes(*size),
-                format_bytes(room * SUBPAGE_BYTES as u64)
-            );
+        if u64::from(dirty_of(*size)) > room {
+            bad_input!("--size {} is too little for a pool: a quarter of it is written anew", format_bytes(*size));
         }
-        dirty.push(subpages as u32);
     }
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let medium = CheckedPoolMedium::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
     let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 5 });
-    let (rows, interrupted) =
-        until_interrupted(sizes.iter().zip(&dirty), |(size, dirty)| row(&medium, *size, *dirty, rounds, interrupt))?;
+    let (rows, interrupted) = until_interrupted(&sizes, |size| row(&medium, *size, rounds, interrupt))?;
     report::print(&args.output, &machine.line())?;
     report::print(&args.output, &lines(&rows))?;
     let setting = serde_json::json!({ "mode": "recovery", "full_percent": FULL, "syncs": SYNCS });
@@ -117,9 +99,14 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         .finish(&args.output, || stack(&[bars(&rows).draw()]))
 }
 
-fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
+/// Subpages that are dirtied in a pool of this size: a quarter of it.
+fn dirty_of(size: u64) -> u32 {
+    ((size / 4).min(DIRTY_BYTES_MAX) / SUBPAGE_BYTES as u64) as u32
+}
+
+fn row(medium: &TestBed, size: u64, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
     let geometry = medium::geometry(size)?;
-    let live = medium::subpages_at(geometry, FULL);
+    let (live, dirty) = (medium::subpages_at(geometry, FULL), dirty_of(size));
     let order = Shuffled::new(live)?;
     let unsynced = (dirty / 64).min(live - dirty);
     let bar = progress::steps(&format!("a pool of {}", format_bytes(size)), u64::from(SYNCS + rounds) + 1);
@@ -167,41 +154,27 @@ fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interru
         live_bytes: u64::from(live) * SUBPAGE_BYTES as u64,
         dirty_subpages: dirty,
         checkpoints_meanwhile,
-        checkpoint_pages: first.report.checkpoint_pages,
-        journal_pages: first.report.journal_pages,
         records: first.report.records,
         rounds: opened.len(),
-        medium_s: spread(|o| o.medium_s),
         recover_s: spread(|o| o.recover_s),
-        first_read_s: spread(|o| o.first_read_s),
-        total_s: spread(|o| o.medium_s + o.recover_s + o.first_read_s),
+        total_s: spread(|o| o.total_s),
         cpu_s: spread(|o| o.cpu_s),
         dram_bytes: first.dram_bytes,
     })
 }
 
-/// CPU time of this process so far.
-fn cpu_s() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 /// Opens the pool, and reads one subpage.
 fn open(medium: &TestBed, size: u64, subpage: u32, dirty: bool, token: u64) -> Result<Opened> {
-    let cpu = cpu_s();
+    let cpu = process_cpu();
     let begun = Instant::now();
-    let flash = medium.open(size)?;
-    let medium_s = begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
-    let (pool, report) = Pool::open(flash, config())?;
+    let (pool, report) = Pool::open(medium.open(size)?, config())?;
     let recover_s = begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
     let flash: Arc<dyn Flash> = Arc::new(pool.into_flash());
     content::check(&flash, |_| dirty.into(), std::iter::once(subpage))?;
-    let first_read_s = begun.elapsed().as_secs_f64();
-    let cpu_s = cpu_s() - cpu;
+    let total_s = begun.elapsed().as_secs_f64();
+    let cpu_s = (process_cpu() - cpu).as_secs_f64();
     ensure!(report.token == token, "the pool came back as of token {}, and {token} was synced", report.token);
-    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.traits().dram_bytes as u64 })
+    Ok(Opened { recover_s, total_s, cpu_s, report, dram_bytes: flash.traits().dram_bytes as u64 })
 }
 
 /// What was synced is there, what was not is gone, and the tables agree.
@@ -224,11 +197,8 @@ fn lines(rows: &[Row]) -> String {
         .right("pool", |row| format_bytes(row.pool_bytes))
         .right("live", |row| format_bytes(row.live_bytes))
         .right("dirty subpages", |row| table::thousands(row.dirty_subpages.into()))
-        .right("checkpoint", |row| table::thousands(row.checkpoint_pages.cast_signed()))
-        .right("journal", |row| table::thousands(row.journal_pages.cast_signed()))
         .right("records", |row| table::thousands(row.records.cast_signed()))
         .right("open", |row| seconds(row.recover_s))
-        .right("first read", |row| format!("{:.2} ms", row.first_read_s.median * 1e3))
         .right("CPU", |row| seconds(row.cpu_s))
         .right("in all", |row| format!("{:.3} s ({:.3}-{:.3})", row.total_s.median, row.total_s.min, row.total_s.max))
         .right("DRAM", |row| format_bytes(row.dram_bytes))

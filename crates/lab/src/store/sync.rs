@@ -3,7 +3,7 @@
 //! In every round the medium itself also writes as many bytes behind the pool, and flushes, which
 //! is the least possible price. The difference is the store's: writes of a subpage each, the
 //! journal, a second flush. A program's sync is measured as well ([`super::programs`]): a runtime's
-//! sync, alone and under load, with the waits at its gate.
+//! sync, alone and under load, and how long its gate is closed.
 //!
 //! Room for a round's writes is made before it, untimed: reclaim has its own figure (`bench
 //! store`).
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::content::{self, Shuffled};
 use super::drive::Driver;
 use super::medium::{self, CheckedPoolMedium, Otherwise};
-use super::programs::{self, Cut, Program};
+use super::programs::{self, Program};
 use crate::args::StoreArgs;
 use crate::medium::TestBed;
 use fulgurite_flash::Mover;
@@ -32,11 +32,14 @@ use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
 use fulgurite_term::progress;
 use fulgurite_term::report::charts::{Axis, Curve, Curves, stack};
-use fulgurite_term::report::table::{self, Columns, or_dash};
+use fulgurite_term::report::table::{Columns, or_dash};
 use fulgurite_term::report::{self, Report};
 
 /// How full the pool is, in percent of what is not reserve.
 const FULL: f64 = 60.0;
+/// What is written before each sync.
+const DIRTY_BYTES: [u64; 6] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
+const QUICK_DIRTY_BYTES: [u64; 3] = [4 << 10, 1 << 20, 4 << 20];
 /// Bytes of one plain write, and how many are under way at once.
 const PLAIN: (usize, usize) = (1 << 20, 4);
 /// Writes of the store under way, as many as of a runtime's sync.
@@ -60,32 +63,20 @@ struct Row {
     /// From the first write to the end.
     total_ms: Spread,
     p99_ms: f64,
-    /// Of that, from the last write's end.
-    sync_ms: Spread,
     /// What it took longer than the device in the same round.
     beyond_device_ms: Option<Spread>,
     /// Bytes of a request that wrote, where the medium counts these.
     request_bytes: Option<f64>,
-    /// Of a runtime's sync: the closed gate, of that the end of open sections, and a worker's halt.
+    /// Of a runtime's sync: how long the gate was closed.
     gate_ms: Option<Spread>,
-    drain_ms: Option<Spread>,
-    halt_ms: Option<Spread>,
-    /// Frames that were copied, because a job wrote to them meanwhile.
-    copied: Option<Spread>,
-    gate_waits: Option<Spread>,
-    /// Under load: a writer's longest wait for its section, and a reader's of what is in DRAM.
-    longest_gate_wait_ms: Option<Spread>,
-    longest_read_ms: Option<Spread>,
-    miss_p99_ms: Option<Spread>,
 }
 
 /// How long one round took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
     pub total_ns: u64,
-    /// After the last write, where that is measured separately.
-    pub sync_ns: u64,
-    pub cut: Option<Cut>,
+    /// Of a program: how long no write section could begin.
+    pub gate_ns: Option<u64>,
 }
 
 /// A method to make dirty bytes durable.
@@ -133,7 +124,7 @@ impl SyncMethod for Device {
     }
     fn time(&mut self, bytes: u64) -> Result<Took> {
         let begun = Instant::now();
-        let written = match self {
+        match self {
             Device::File { file, from, memory } => {
                 if bytes <= PLAIN.0 as u64 {
                     write_range(file, *from, bytes, memory)?;
@@ -149,19 +140,14 @@ impl SyncMethod for Device {
                         writing.into_iter().try_for_each(|one| one.join().expect("it does not panic"))
                     })?;
                 }
-                let written = begun.elapsed();
                 file.sync_data().context("the file cannot be flushed")?;
-                written
             }
             Device::Queue { driver, from } => {
                 driver.write(*from..*from + (bytes / SUBPAGE_BYTES as u64) as u32)?;
-                let written = begun.elapsed();
                 driver.flush()?;
-                written
             }
-        };
-        let total = begun.elapsed();
-        Ok(Took { total_ns: total.as_nanos() as u64, sync_ns: (total - written).as_nanos() as u64, cut: None })
+        }
+        Ok(Took { total_ns: begun.elapsed().as_nanos() as u64, gate_ns: None })
     }
 }
 
@@ -184,38 +170,25 @@ impl SyncMethod for Store {
         self.next = (first + count) % live;
         let begun = Instant::now();
         self.driver.write((0..count).map(|i| order.at((first + i) % live)))?;
-        let written = begun.elapsed();
         self.pool.sync()?;
-        let total = begun.elapsed();
-        Ok(Took { total_ns: total.as_nanos() as u64, sync_ns: (total - written).as_nanos() as u64, cut: None })
+        Ok(Took { total_ns: begun.elapsed().as_nanos() as u64, gate_ns: None })
     }
 }
 
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;
-    let dirty = match (&args.dirty[..], quick) {
-        ([], true) => vec![4 << 10, 64 << 10, 1 << 20, 4 << 20],
-        ([], false) => vec![4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20],
-        (dirty, _) => dirty.iter().map(|bytes| bytes.next_multiple_of(SUBPAGE_BYTES as u64)).collect(),
-    };
-    let size = match args.size[..] {
-        [] if quick => 256 << 20,
-        [] => 2 << 30,
-        [size] => size,
-        _ => bad_input!("--size takes several sizes with --recovery only; choose one"),
-    };
+    let dirty = if quick { &QUICK_DIRTY_BYTES[..] } else { &DIRTY_BYTES };
+    let size = args.size.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
     let geometry = medium::geometry(size)?;
     let live = medium::subpages_at(geometry, FULL);
     let most = u64::from(live / 2) * SUBPAGE_BYTES as u64;
     let largest = dirty.iter().copied().max().unwrap_or(0);
     if largest > most {
         bad_input!(
-            "--dirty {} is too much for a pool of {}: a sync of at most {} finds room for all versions; choose less, or a larger \
-             --size",
-            format_bytes(largest),
+            "--size {} is too little: a sync of {} finds no room for all versions; choose a larger --size",
             format_bytes(size),
-            format_bytes(most)
+            format_bytes(largest)
         );
     }
     checks::memory(MOST_WORKERS as u64 * programs::dram_bytes(live, largest), largest, &machine)?;
@@ -241,7 +214,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     }
     let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 9 });
     let bar = progress::steps("syncs", dirty.len() as u64);
-    let (rows, interrupted) = until_interrupted(&dirty, |bytes| {
+    let (rows, interrupted) = until_interrupted(dirty, |bytes| {
         let rounds = if *bytes <= SMALL_BYTES { rounds * MORE_ROUNDS } else { rounds };
         let mut room = || make_room(&pool, *bytes, interrupt);
         let rows = measure(&mut methods, (&*flash, size, *bytes, rounds), &mut room, interrupt);
@@ -255,7 +228,6 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     report::print(&args.output, &machine.line())?;
     report::print(&args.output, &lines(&rows))?;
-    report::print(&args.output, &gates(&rows))?;
     let setting = serde_json::json!({
         "mode": "sync", "full_percent": FULL, "depth": STORE_DEPTH, "workers": workers.collect::<Vec<_>>(), "plain_write_bytes": PLAIN.0, "plain_writes_at_once": PLAIN.1,
     });
@@ -288,15 +260,11 @@ fn measure(
             }
         }
     }
-    let ms = |took: &[Took], of: fn(&Took) -> u64| took.iter().map(|t| of(t) as f64 / 1e6).collect::<Vec<_>>();
-    let first = ms(&took[0], |t| t.total_ns);
+    let ms = |took: &[Took]| took.iter().map(|t| t.total_ns as f64 / 1e6).collect::<Vec<_>>();
+    let first = ms(&took[0]);
     let rows = methods.iter().zip(&took).enumerate().map(|(number, (method, took))| {
-        let cuts: Vec<Cut> = took.iter().filter_map(|t| t.cut).collect();
-        let of_cuts = |of: fn(&Cut) -> u64, unit: f64| Spread::of_any(cuts.iter().map(|cut| of(cut) as f64 / unit));
-        let of_some =
-            |of: fn(&Cut) -> Option<u64>| Spread::of_any(cuts.iter().filter_map(of).map(|ns| ns as f64 / 1e6));
         let (writes, requests) = requests[number];
-        let total = ms(took, |t| t.total_ns);
+        let total = ms(took);
         let beyond = total.iter().zip(&first).map(|(one, device)| one - device);
         Row {
             way: method.name().to_owned(),
@@ -306,17 +274,9 @@ fn measure(
             rounds: total.len(),
             total_ms: Spread::of(total.iter().copied()),
             p99_ms: percentile(&total, 99.0),
-            sync_ms: Spread::of(ms(took, |t| t.sync_ns)),
             beyond_device_ms: Spread::of_any(beyond).filter(|_| number > 0),
             request_bytes: (requests > 0).then(|| (writes * SUBPAGE_BYTES as u64) as f64 / requests as f64),
-            gate_ms: of_cuts(|cut| cut.gate_ns, 1e6),
-            drain_ms: of_cuts(|cut| cut.drain_ns, 1e6),
-            halt_ms: of_cuts(|cut| cut.halt_ns, 1e6),
-            copied: of_cuts(|cut| cut.copied, 1.0),
-            gate_waits: of_cuts(|cut| cut.gate_waits, 1.0),
-            longest_gate_wait_ms: of_some(|cut| cut.longest.map(|l| l.gate_ns)),
-            longest_read_ms: of_some(|cut| cut.longest.map(|l| l.read_ns)),
-            miss_p99_ms: of_some(|cut| cut.miss_p99_ns),
+            gate_ms: Spread::of_any(took.iter().filter_map(|t| Some(t.gate_ns? as f64 / 1e6))),
         }
     });
     Ok(rows.collect())
@@ -352,25 +312,9 @@ fn lines(rows: &[Row]) -> String {
         .right("rounds", |row| row.rounds)
         .right("median", |row| ms(row.total_ms.median))
         .right("p99", |row| ms(row.p99_ms))
-        .right("of it the sync", |row| ms(row.sync_ms.median))
         .right("beyond the device", |row| or_dash(row.beyond_device_ms, |s| ms(s.median)))
         .right("(lowest-highest)", |row| or_dash(row.beyond_device_ms, |s| format!("{:.2} to {:.2}", s.min, s.max)))
-        .table()
-}
-
-/// The gate of a runtime's sync.
-fn gates(rows: &[Row]) -> String {
-    let ms = |spread: Option<Spread>| or_dash(spread, |s| format!("{:.3} ms", s.median));
-    Columns::of(rows.iter().filter(|row| row.gate_ms.is_some()))
-        .left("dirty", |row| format_bytes(row.dirty_bytes))
-        .left("way", |row| &row.way)
-        .right("gate", |row| ms(row.gate_ms))
-        .right("of it drain", |row| ms(row.drain_ms))
-        .right("halt", |row| ms(row.halt_ms))
-        .right("copied", |row| or_dash(row.copied, |s| table::number(s.median)))
-        .right("longest wait", |row| ms(row.longest_gate_wait_ms))
-        .right("longest read", |row| ms(row.longest_read_ms))
-        .right("miss p99", |row| ms(row.miss_p99_ms))
+        .right("gate closed", |row| or_dash(row.gate_ms, |s| ms(s.median)))
         .right("a write", |row| or_dash(row.request_bytes, |bytes| format_bytes(bytes as u64)))
         .table()
 }
@@ -410,7 +354,7 @@ mod tests {
         }
         fn time(&mut self, _: u64) -> Result<Took> {
             self.0 += 1_000_000;
-            Ok(Took { total_ns: self.0, sync_ns: self.0 / 2, cut: None })
+            Ok(Took { total_ns: self.0, gate_ns: None })
         }
     }
 
