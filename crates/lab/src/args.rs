@@ -211,23 +211,9 @@ pub struct CheckpointArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub(crate) on: OnFlashArgs,
-    #[command(flatten)]
     pub(crate) place: DirArgs,
     #[command(flatten)]
     pub(crate) size: DataArgs,
-    /// Bytes that change between two checkpoints [default: a sixteenth of the data].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub dirty: Option<u64>,
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "25%", value_parser = values::size, help = DRAM)]
-    pub dram: Size,
-    /// Computing time between two checkpoints, and after the last one [default: 500ms; --quick:
-    /// 50ms].
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub interval: Option<Duration>,
-    /// Checkpoints of a run [default: 6; --quick: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub checkpoints: Option<u64>,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
 }

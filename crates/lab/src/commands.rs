@@ -223,12 +223,8 @@ file in --dir.";
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab checkpoint --dir /mnt/nvme --plot checkpoint.svg
-  fulgurite-lab checkpoint --data 2G --dirty 16M --interval 1s \\
-    --checkpoints 10 --json checkpoint.json
+  fulgurite-lab checkpoint --data 2G --json checkpoint.json
   fulgurite-lab checkpoint --quick
-  fulgurite-lab checkpoint --flash /dev/nvme0n1 --dir /mnt/nvme
-  fulgurite-lab checkpoint --flash nand:mlc
-  fulgurite-lab checkpoint --flash device:flash.sock --data 256M
 
 Variants of one computation on one core. Helper threads may use other cores:
   plain      memory in huge pages, nothing is saved: the denominator
@@ -240,16 +236,10 @@ Variants of one computation on one core. Helper threads may use other cores:
              written to meanwhile are copied
   behind     it copies changed pages, and another thread appends them to a
              log, then fsync. The log is never folded into the image
-  fulgurite  a pool behind --dram, nothing is saved
+  fulgurite  a pool behind DRAM for a quarter of the data, nothing is saved
   sync       the same, with a token for each checkpoint
 
-The pool is on --flash. On a served device with a store (fulgurite device
-serve --store, --nand) that store is the pool, and the device makes each
-sync. On a served device without one, this process has a pool. emulated,
-memory and nand are this process's own memory, so nothing of them remains
-after this program.
-
-A checkpoint that is due while another is being made is postponed. After the
+A sixteenth of the data changes between two checkpoints. A checkpoint that is due while another is being made is postponed. After the
 last there is one more interval. The last checkpoint of each variant is read
 back and must equal the memory at its cut.";
 

@@ -161,7 +161,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
              for example 256M"
         );
     }
-    let wanted = args.on.wanted(&FlashChoice::Emulated);
+    let wanted = args.on.wanted();
     let judged = if args.config.contains(&Measure::Miss) {
         // The frames, and the frames of the hits.
         let beside = amounts.dram_bytes + (96 << 20);

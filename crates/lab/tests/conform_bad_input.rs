@@ -36,6 +36,7 @@ fn sizes() {
     }
     refused(&["live", "--dram=0%"], &["above 0%"]);
     refused(&["live", "--dram=101%"], &["at most 100%"]);
+    refused(&["live", "--dram=1e-300%"], &["at least"]);
     refused(&["live", "--data=1000"], &["less than one subpage"]);
 }
 

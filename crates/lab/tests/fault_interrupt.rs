@@ -122,8 +122,7 @@ fn store() {
 
 #[test]
 fn checkpoint() {
-    let words = ["checkpoint", "--quick", "--dir=.", "--data=16M", "--interval=20ms", "--dram=8M"];
-    let words = [&words[..], &["--rounds=1000"]].concat();
+    let words = ["checkpoint", "--quick", "--dir=.", "--data=32M", "--rounds=1000"];
     // While the file is made there is nothing to keep, and perhaps nothing in the first round.
     let left = interrupt(&words, None, Duration::from_millis(500));
     if left.json.is_none() {

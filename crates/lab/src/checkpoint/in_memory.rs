@@ -18,8 +18,7 @@ use fulgurite_sys::{Arena, Backed, DirectFile, ImageChild, ImageFile, affinity};
 
 use super::job::{Gaps, Job, Progress, State, Sum, WORDS};
 use super::log::{self, Changed, Log};
-use super::method::{Made, Method, Run};
-use super::used::{Used, huge_bytes};
+use super::method::{CpuTime, Made, Method, Run};
 use fulgurite_harness::child::added_work;
 
 const IMAGE: &str = "image";
@@ -28,7 +27,6 @@ const LOG: &str = "log";
 /// A checkpoint that is being made while the computation goes on.
 struct OngoingCheckpoint {
     at: Instant,
-    held: Duration,
     state: State,
     by: By,
 }
@@ -86,15 +84,15 @@ impl Keeper<'_> {
                 let child = self.image.write_in_child(memory, self.job.bytes()).context("there is no child process")?;
                 affinity::pin(self.core)?;
                 let by = By::Child { child, bytes: self.job.bytes() as u64 };
-                return self.begin(OngoingCheckpoint { at, held: at.elapsed(), state, by });
+                return self.begin(OngoingCheckpoint { at, state, by });
             }
             Method::Behind => {
                 let pages = self.changed.take();
                 self.log.context("there is no log")?.copy(memory, &pages);
-                return self.begin(OngoingCheckpoint { at, held: at.elapsed(), state, by: By::Copy(pages) });
+                return self.begin(OngoingCheckpoint { at, state, by: By::Copy(pages) });
             }
         };
-        self.made.push(Made { state, held: at.elapsed(), durable: at.elapsed(), written });
+        self.made.push(Made { state, durable: at.elapsed(), written });
         Ok(())
     }
     fn begin(&self, begun: OngoingCheckpoint) -> Result<()> {
@@ -118,8 +116,7 @@ pub fn run(directory: &Path, job: &Job, first: State, method: Method, cores: &[u
     let file = (method == Method::File).then(|| File::options().write(true).open(directory.join(IMAGE))).transpose()?;
     let log = (method == Method::Behind).then(|| Log::create(&directory.join(LOG), job)).transpose()?;
     let (progress, busy) = (Progress::from(first), AtomicBool::new(false));
-    let huge_before = huge_bytes();
-    let before = Used::now();
+    let before = CpuTime::now();
     let (begun, to_make) = mpsc::channel();
     let (gaps, made, children) = std::thread::scope(|scope| -> Result<_> {
         let making = scope.spawn(|| make(to_make, log.as_ref(), &busy));
@@ -145,8 +142,7 @@ pub fn run(directory: &Path, job: &Job, first: State, method: Method, cores: &[u
         made.extend(behind);
         Ok((gaps, made, children))
     })?;
-    let used = Used::since(before, children);
-    let huge = (huge_before, huge_bytes());
+    let cpu_s = before.elapsed_s(children);
     let end = progress.state();
     let hash = hash_of(memory.arena(), job);
     ensure!(hash == end.hash, "the memory holds {hash:x} after {} updates, and not {:x}", end.updates, end.hash);
@@ -167,8 +163,7 @@ pub fn run(directory: &Path, job: &Job, first: State, method: Method, cores: &[u
             _ => {}
         }
     }
-    let written = made.iter().map(|made| made.written).sum();
-    Ok(Run { gaps, used, huge, made, written, end, restored })
+    Ok(Run { gaps, cpu_s, made, end, restored })
 }
 
 fn compute(
@@ -208,7 +203,7 @@ fn make(
     busy: &AtomicBool,
 ) -> Result<(Vec<Made>, Duration)> {
     let (mut made, mut children, mut end) = (Vec::new(), Duration::ZERO, 0);
-    for OngoingCheckpoint { at, held, state, by } in to_make {
+    for OngoingCheckpoint { at, state, by } in to_make {
         let written = match by {
             By::Child { child, bytes } => {
                 children += child.wait().context("the child process could not write the image")?;
@@ -221,7 +216,7 @@ fn make(
                 bytes
             }
         };
-        made.push(Made { state, held, durable: at.elapsed(), written });
+        made.push(Made { state, durable: at.elapsed(), written });
         busy.store(false, Ordering::Release);
     }
     Ok((made, children))

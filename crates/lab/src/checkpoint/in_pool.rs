@@ -15,9 +15,8 @@ use fulgurite_memory::{AccessError, RawMemory};
 use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
 
 use super::job::{Gaps, Job, Progress, State, Sum};
-use super::method::{Made, Run};
+use super::method::{CpuTime, Made, Run};
 use super::target::Target;
-use super::used::{Used, huge_bytes};
 use fulgurite_flash::Mover;
 use fulgurite_harness::child::added_work;
 
@@ -84,7 +83,7 @@ impl Durable for Noted {
 /// Takes the checkpoints that fall due until the end. Returns them and the last token.
 fn sync_when_due(
     runtime: &Runtime,
-    written: &dyn Fn() -> u64,
+    target: &Target,
     noted: &Noted,
     job: &Job,
     fell_due: &mpsc::Receiver<()>,
@@ -102,11 +101,11 @@ fn sync_when_due(
         if !made.is_empty() && noted.progress.state().updates == job.all_updates() {
             return Ok((made, token));
         }
-        let before = written();
+        let before = target.written();
         let synced = runtime.sync()?;
         token = synced.token;
-        let written = written() - before;
-        made.push(Made { state: noted.saved.state(), held: synced.gate, durable: synced.took, written });
+        let written = target.written() - before;
+        made.push(Made { state: noted.saved.state(), durable: synced.took, written });
         ensure!(noted.saves.load(Ordering::Relaxed) == made.len() as u64, "a sync did not ask the program");
     }
 }
@@ -124,8 +123,7 @@ pub fn run(target: &Target, job: &Job, first: State, dram_bytes: u64, with_sync:
     let ended = Arc::new(Mutex::new(None));
     let (due, fell_due) = mpsc::channel();
     let (mut made, mut token) = (Vec::new(), 0);
-    let (huge_before, writes_before) = (huge_bytes(), target.written(&flash));
-    let before = Used::now();
+    let before = CpuTime::now();
     std::thread::scope(|scope| -> Result<()> {
         let serving = scope.spawn(|| {
             let (job, progress, due, ended) = (*job, progress.clone(), due, ended.clone());
@@ -140,14 +138,12 @@ pub fn run(target: &Target, job: &Job, first: State, dram_bytes: u64, with_sync:
         });
         if with_sync {
             let ended = || serving.is_finished();
-            (made, token) = sync_when_due(&runtime, &|| target.written(&flash), &noted, job, &fell_due, ended)?;
+            (made, token) = sync_when_due(&runtime, target, &noted, job, &fell_due, ended)?;
         }
         serving.join().map_err(|_| anyhow!("the thread that serves died"))??;
         Ok(())
     })?;
-    let used = Used::since(before, Duration::ZERO);
-    let written = target.written(&flash) - writes_before;
-    let huge = (huge_before, huge_bytes());
+    let cpu_s = before.elapsed_s(Duration::ZERO);
     let gaps = ended.lock().map_err(|_| anyhow!("the service died"))?.take().context("the service did not end")?;
     let end = progress.state();
     if let Some(last) = made.last() {
@@ -167,5 +163,5 @@ pub fn run(target: &Target, job: &Job, first: State, dram_bytes: u64, with_sync:
     let State { updates, hash } = made.last().map_or(end, |last| last.state);
     ensure!(sum.hash == hash, "what was kept after {updates} updates is {:x}; the memory was {hash:x}", sum.hash);
     let restored = made.last().map(|last| last.state.updates);
-    Ok(Run { gaps, used, huge, made, written, end, restored })
+    Ok(Run { gaps, cpu_s, made, end, restored })
 }

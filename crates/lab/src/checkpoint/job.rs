@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::Clock;
 use fulgurite_workloads::{Random, mix};
-use hdrhistogram::Histogram;
 
 pub const WORDS: u64 = SUBPAGE_BYTES as u64 / 8;
 
@@ -128,14 +127,8 @@ pub struct Gaps {
     begun_ns: u64,
     last_ns: u64,
     updates: u64,
+    /// The longest of each turn.
     pub longest_ns: Vec<u64>,
-    /// All gaps but those in the first turn, before which there was no checkpoint.
-    pub all: Histogram<u64>,
-}
-
-/// No gaps yet: to one part in a thousand, up to two minutes.
-pub fn none() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 120_000_000_000, 3).expect("valid bounds")
 }
 
 impl Gaps {
@@ -143,7 +136,7 @@ impl Gaps {
         let clock = Clock::get();
         let now = clock.now_ns();
         let longest_ns = vec![0; job.checkpoints as usize + 1];
-        Gaps { clock, begun_ns: now, last_ns: now, updates: job.updates, longest_ns, all: none() }
+        Gaps { clock, begun_ns: now, last_ns: now, updates: job.updates, longest_ns }
     }
     /// Notes that `updates` updates are done, the last one just now.
     #[inline]
@@ -153,9 +146,6 @@ impl Gaps {
         self.last_ns = now;
         let turn = ((updates - 1) / self.updates) as usize;
         self.longest_ns[turn] = self.longest_ns[turn].max(gap);
-        if turn > 0 {
-            self.all.saturating_record(gap.max(1));
-        }
     }
     /// From the beginning to the last update.
     pub fn seconds(&self) -> f64 {
@@ -212,7 +202,6 @@ mod tests {
             gaps.done(done);
         }
         assert!(gaps.longest_ns[1] >= 20_000_000, "{:?}", gaps.longest_ns);
-        assert_eq!(gaps.all.len(), 200);
         assert!(gaps.seconds() >= 0.02);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use fulgurite_sys::clock::process_cpu;
+
 use super::job::{Gaps, State};
-use super::used::Used;
+use fulgurite_harness::kernel_threads;
 use fulgurite_term::names;
 
 names! {
@@ -30,10 +32,6 @@ impl Method {
     pub fn in_pool(self) -> bool {
         matches!(self, Method::Fulgurite | Method::Sync)
     }
-    /// This memory without checkpoints, which is what this mode is compared with.
-    pub fn unkept(self) -> Method {
-        if self.in_pool() { Method::Fulgurite } else { Method::Plain }
-    }
     pub fn survives(self) -> &'static str {
         match self {
             Method::Plain | Method::Fulgurite => "nothing",
@@ -46,8 +44,6 @@ impl Method {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
     pub state: State,
-    /// How long the computation was held up by what it called, or by the closed gate.
-    pub held: Duration,
     /// From its beginning until it would survive.
     pub durable: Duration,
     /// Bytes. Of a pool those that it evicted meanwhile are among them.
@@ -57,12 +53,32 @@ pub(super) struct Made {
 /// What one run of one method came to.
 pub(super) struct Run {
     pub gaps: Gaps,
-    pub used: Used,
-    /// Bytes in huge pages before and after.
-    pub huge: (Option<u64>, Option<u64>),
+    /// CPU time of this process, its children and the kernel's threads.
+    pub cpu_s: f64,
     pub made: Vec<Made>,
-    pub written: u64,
     pub end: State,
     /// How many updates were in what was read back.
     pub restored: Option<u64>,
+}
+
+/// CPU time until now, of which only differences mean anything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CpuTime {
+    process_s: f64,
+    /// Of the kernel's threads, which write back, complete requests and move pages, for any
+    /// process. 0 where they cannot be seen.
+    kernel_threads_s: f64,
+}
+
+impl CpuTime {
+    pub fn now() -> CpuTime {
+        let kernel_threads_s = kernel_threads::ran_ns().unwrap_or(0) as f64 / 1e9;
+        CpuTime { process_s: process_cpu().as_secs_f64(), kernel_threads_s }
+    }
+    /// Seconds since then, with these children.
+    pub fn elapsed_s(self, children: Duration) -> f64 {
+        let now = CpuTime::now();
+        let kernel_threads_s = (now.kernel_threads_s - self.kernel_threads_s).max(0.0);
+        now.process_s - self.process_s + kernel_threads_s + children.as_secs_f64()
+    }
 }

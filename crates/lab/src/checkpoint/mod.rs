@@ -21,7 +21,6 @@ mod log;
 mod method;
 mod shown;
 mod target;
-mod used;
 
 use std::time::Duration;
 
@@ -31,7 +30,6 @@ use fulgurite_sys::affinity;
 use serde::Serialize;
 
 use crate::args::CheckpointArgs;
-use crate::values::FlashChoice;
 use fulgurite_harness::Spread;
 use fulgurite_harness::checks;
 use fulgurite_harness::child::added_work;
@@ -43,7 +41,8 @@ use fulgurite_term::report::charts::stack;
 use fulgurite_term::report::{self, Report};
 
 use job::Job;
-use method::{Made, Method, Run};
+use method::{Method, Run};
+use target::Target;
 
 const WORK: Duration = Duration::from_micros(10);
 
@@ -60,47 +59,19 @@ struct Row {
     /// Made in a round; as many fell due as `setting` says.
     checkpoints: Spread,
     updates: u64,
-    seconds: Spread,
     /// Plain memory's time over this one's, by round.
     share_of_plain: Spread,
-    /// The time of the same memory without checkpoints over this one's, by round.
-    share_of_unkept: Spread,
     /// The longest time without an update, of each turn but the first.
     longest_gap_ms: Spread,
-    /// Of all such times, microseconds: how many of them were no longer.
-    gap_us: GapPercentiles,
-    /// How long the checkpoint's own call, or for `sync` the closed gate, held the computation up.
-    held_ms: Option<Spread>,
     /// From a checkpoint's beginning until it would survive.
     durable_ms: Option<Spread>,
     written_bytes_per_checkpoint: Option<u64>,
-    /// In a round.
-    written_bytes: u64,
+    /// Of this process, its children and the kernel's threads.
     cpu_us_per_update: f64,
-    /// Of that, by its user.
-    cpu_us: Cpu,
-    huge_bytes_before: Option<u64>,
-    huge_bytes_after: Option<u64>,
     /// What was read back and compared: how many of the updates were in it, by round.
     restored_updates: Vec<u64>,
     /// Of the memory in the end: the same in all rows.
     work_hash: String,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct GapPercentiles {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    p9999: f64,
-    max: f64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Cpu {
-    process: f64,
-    children: f64,
-    kernel_threads: Option<f64>,
 }
 
 /// Runs `checkpoint`.
@@ -110,26 +81,15 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;
     let data_bytes = args.size.data.unwrap_or(if quick { 64 << 20 } else { 512 << 20 });
-    let dirty_bytes = args.dirty.unwrap_or(data_bytes / 16);
-    let dram_bytes = args.dram.of(data_bytes);
+    let (dirty_bytes, dram_bytes) = (data_bytes / 16, data_bytes / 4);
     let rounds = args.repeat.rounds.unwrap_or(if quick { 1 } else { 3 }) as usize;
-    let checkpoints = args.checkpoints.unwrap_or(if quick { 3 } else { 6 });
-    let interval = args.interval.unwrap_or(Duration::from_millis(if quick { 50 } else { 500 }));
+    let checkpoints = if quick { 3 } else { 6 };
+    let interval = Duration::from_millis(if quick { 50 } else { 500 });
     let page = SUBPAGE_BYTES as u64;
     if !data_bytes.is_multiple_of(16 * page) {
         bad_input!("--data {} is not a multiple of 64 KiB", format_bytes(data_bytes));
     }
-    if dirty_bytes < page || dirty_bytes > data_bytes {
-        bad_input!(
-            "--dirty {} is not between a page of 4 KiB and the data, {}",
-            format_bytes(dirty_bytes),
-            format_bytes(data_bytes)
-        );
-    }
     let updates = interval.as_nanos() as u64 / WORK.as_nanos() as u64;
-    if updates == 0 {
-        bad_input!("--interval {interval:?} is shorter than one update: {WORK:?}");
-    }
     let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !directory.is_dir() {
         bad_input!("--dir {} is no directory", directory.display());
@@ -142,17 +102,14 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let job = Job { seed: args.output.seed, pages, dirty_pages: dirty_bytes / page, updates, checkpoints, iterations };
     // Two images, or one and the log.
     let files_bytes = data_bytes + data_bytes.max(log::log_bytes(&job));
-    let own = args.on.flash.is_none();
-    checks::space("--dir", &directory, files_bytes + if own { target::pool_bytes(data_bytes) } else { 0 })?;
-    let made = FlashChoice::File(directory.join(format!("fulgurite-checkpoint-{}.flash", std::process::id())));
-    let wanted = args.on.wanted(&made);
-    let judged = target::CheckedTarget::new(wanted, data_bytes, dram_bytes, &machine)?;
+    checks::space("--dir", &directory, files_bytes + target::pool_bytes(data_bytes))?;
+    let checked = target::check(&directory, data_bytes, dram_bytes, &machine)?;
     let files = tempfile::Builder::new().prefix("fulgurite-checkpoint-").tempdir_in(&directory)?;
     let kept = files.path().join("kept");
     std::fs::create_dir(&kept)?;
     let cores = affinity::cores();
 
-    let target = judged.make(&interrupt)?;
+    let target = Target::make(checked, data_bytes, &interrupt)?;
     let preparing = progress::waiting("the first state");
     let first = job.first();
     preparing.finish_and_clear();
@@ -191,12 +148,10 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             cores.len()
         ),
     )?;
-    report::print(&args.output, &target.sentence())?;
+    report::print(&args.output, &format!("The pool of fulgurite and sync is on: {}.", target.describe()))?;
     report::print(&args.output, &shown::lines(&rows))?;
     let setting = serde_json::json!({
-        "flash": if own { "file".to_owned() } else { wanted.flash.to_string() },
         "medium": target.describe(),
-        "syncs_in_a_device": target.is_served(),
         "interval_ms": interval.as_secs_f64() * 1e3,
         "work_us": WORK.as_secs_f64() * 1e6,
         "checkpoints_due": checkpoints,
@@ -215,30 +170,10 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
         for run in &of_way {
             ensure!(run.end.hash == hash, "{} did other work than {}", method.name(), Method::ALL[0].name());
         }
-        let base =
-            Method::ALL.iter().position(|other| *other == method.unkept()).context("a way is compared with none")?;
-        let by_round = |of: &dyn Fn(&Run) -> f64| Spread::of(of_way.iter().map(|run| of(run)));
-        let beside = |other: usize| {
-            let share = |round: &Vec<Run>| round[other].gaps.seconds() / round[index].gaps.seconds();
-            Spread::of(runs.iter().map(share))
-        };
-        let made: Vec<Made> = of_way.iter().flat_map(|run| run.made.iter().copied()).collect();
-        let millis = |of: fn(&Made) -> Duration| Spread::of_any(made.iter().map(|made| of(made).as_secs_f64() * 1e3));
+        let made: Vec<_> = of_way.iter().flat_map(|run| &run.made).collect();
         let longest = of_way.iter().flat_map(|run| run.gaps.longest_ns.iter().skip(1).map(|ns| *ns as f64 / 1e6));
-        let mut all = job::none();
-        for run in &of_way {
-            all.add(&run.gaps.all)?;
-        }
-        let gap = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1e3;
         let updates = job.all_updates();
-        let per_update = |of: &dyn Fn(&Run) -> f64| {
-            of_way.iter().map(|run| of(run)).sum::<f64>() * 1e6 / (updates * of_way.len() as u64) as f64
-        };
-        let kernel = of_way.iter().all(|run| run.used.kernel_threads_s.is_some());
-        let huge = |of: fn(&Run) -> Option<u64>| {
-            let all: Option<Vec<f64>> = of_way.iter().map(|run| of(run).map(|bytes| bytes as f64)).collect();
-            all.map(|all| Spread::of(all).median as u64)
-        };
+        let cpu_s = of_way.iter().map(|run| run.cpu_s).sum::<f64>();
         Ok(Row {
             way: method.name(),
             survives_a_crash: method.survives(),
@@ -246,32 +181,14 @@ fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
             data_bytes: job.bytes() as u64,
             dram_bytes: if method.in_pool() { dram_bytes } else { job.bytes() as u64 },
             dirty_bytes: job.dirty_pages * SUBPAGE_BYTES as u64,
-            checkpoints: by_round(&|run| run.made.len() as f64),
+            checkpoints: Spread::of(of_way.iter().map(|run| run.made.len() as f64)),
             updates,
-            seconds: by_round(&|run| run.gaps.seconds()),
-            share_of_plain: beside(0),
-            share_of_unkept: beside(base),
+            share_of_plain: Spread::of(runs.iter().map(|r| r[0].gaps.seconds() / r[index].gaps.seconds())),
             longest_gap_ms: Spread::of(longest),
-            gap_us: GapPercentiles {
-                p50: gap(0.5),
-                p99: gap(0.99),
-                p999: gap(0.999),
-                p9999: gap(0.9999),
-                max: all.max() as f64 / 1e3,
-            },
-            held_ms: millis(|made| made.held),
-            durable_ms: millis(|made| made.durable),
+            durable_ms: Spread::of_any(made.iter().map(|made| made.durable.as_secs_f64() * 1e3)),
             written_bytes_per_checkpoint: (!made.is_empty())
                 .then(|| made.iter().map(|made| made.written).sum::<u64>() / made.len() as u64),
-            written_bytes: of_way.iter().map(|run| run.written).sum::<u64>() / of_way.len() as u64,
-            cpu_us_per_update: per_update(&|run| run.used.total_s()),
-            cpu_us: Cpu {
-                process: per_update(&|run| run.used.process_s),
-                children: per_update(&|run| run.used.children_s),
-                kernel_threads: kernel.then(|| per_update(&|run| run.used.kernel_threads_s.unwrap_or(0.0))),
-            },
-            huge_bytes_before: huge(|run| run.huge.0),
-            huge_bytes_after: huge(|run| run.huge.1),
+            cpu_us_per_update: cpu_s * 1e6 / (updates * of_way.len() as u64) as f64,
             restored_updates: of_way.iter().filter_map(|run| run.restored).collect(),
             work_hash: format!("{hash:016x}"),
         })

@@ -10,28 +10,22 @@ use fulgurite_term::report::table::{self, Columns, or_dash, percent};
 
 pub fn lines(rows: &[Row]) -> String {
     let ms = |value: f64| format!("{} ms", table::number(value));
-    let or_none = |spread: Option<Spread>| or_dash(spread, |spread| ms(spread.median));
     let table = Columns::of(rows)
         .left("way", |row| row.way)
         .left("survives a crash", |row| row.survives_a_crash)
         .right("DRAM", |row| format_bytes(row.dram_bytes))
         .right("of plain", |row| percent(row.share_of_plain.median))
         .right("(lowest-highest)", |row| row.share_of_plain.range(percent))
-        .right("of unkept", |row| percent(row.share_of_unkept.median))
         .right("longest gap", |row| ms(row.longest_gap_ms.median))
         .right("highest", |row| ms(row.longest_gap_ms.max))
-        .right("p99.9", |row| format!("{} µs", table::number(row.gap_us.p999)))
-        .right("call or gate", |row| or_none(row.held_ms))
-        .right("durable after", |row| or_none(row.durable_ms))
-        .right("made", |row| or_dash(row.held_ms, |_| table::number(row.checkpoints.median)))
+        .right("durable after", |row| or_dash(row.durable_ms, |spread| ms(spread.median)))
+        .right("made", |row| or_dash(row.durable_ms, |_| table::number(row.checkpoints.median)))
         .right("written", |row| or_dash(row.written_bytes_per_checkpoint, format_bytes))
         .right("CPU µs", |row| format!("{:.2}", row.cpu_us_per_update))
-        .right("elsewhere", |row| format!("{:.2}", row.cpu_us.children + row.cpu_us.kernel_threads.unwrap_or(0.0)))
         .table();
     let note = "\
-of unkept: of the same memory without checkpoints. longest gap: the longest time without an update in what lies between two
-checkpoints, median and highest; p99.9: of all times between two updates. call or gate: what of it the program called, or the closed
-gate. elsewhere: of the CPU, that of child processes and of the kernel's threads.";
+longest gap: the longest time without an update between two checkpoints, median and highest. CPU: of an update, that of child
+processes and of the kernel's threads included.";
     format!("{table}\n{note}")
 }
 
