@@ -58,7 +58,7 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
     let micro = ["micro", "--quick", "--rounds", "1", "--config", "switch", "--system", "s.toml"];
     assert!(done(&micro).contains("model = \"workers\""));
     let workloads = "hash-table,tatp";
-    let predict = ["sim", "predict", "s.toml", "--quick", "--workload", workloads, "--miss-every", "10us"];
+    let predict = ["sim", "predict", "s.toml", "--quick", "--miss-every", "10us"];
     let table = done(&[&predict[..], &["--out", "p.json"]].concat());
     assert!(table.contains("tatp") && table.contains("fulgurite"), "{table}");
     // A second run predicts the same, because nothing is measured here.
@@ -69,7 +69,7 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
     let live = ["live", "--quick", "--workload", workloads, "--config", "fulgurite", "--rounds", "1"];
     done(&[&live[..], &["--miss-every", "10us", "--zipf", "1.2", "--json", "live.json"]].concat());
     let both: Value =
-        serde_json::from_str(&done(&["sim", "predict", "s.toml", "--beside", "live.json", "--quick", "--json"]))
+        serde_json::from_str(&done(&["sim", "predict", "--from", "p.json", "--beside", "live.json", "--json"]))
             .unwrap();
     let rows = both["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{both}");
@@ -84,7 +84,8 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
     let nand_only = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/nand-only.toml");
     for (words, part) in [
         (&["sim", "predict", nand_only][..], "fulgurite-lab micro --system"),
-        (&["sim", "predict", "s.toml", "--beside", "p.json"], "p.json: not what was expected"),
+        (&["sim", "predict", "--from", "p.json", "--beside", "p.json"], "p.json: not what was expected"),
+        (&["sim", "predict", "s.toml", "--beside", "live.json"], "--from"),
         (&["sim", "predict", "--from", "nowhere.json", "--beside", "live.json"], "nowhere.json"),
         (&["sim", "predict", "--from", "p.json", "--beside", "five.json"], "the time between misses must agree"),
         (&["sim", "predict"], "SYSTEM"),
@@ -318,7 +319,7 @@ fn two_workers_next_to_one() {
 #[test]
 fn checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["checkpoint", "--dir", ".", "--data", "16M", "--interval", "20ms", "--dram", "8M"];
+    let words = ["checkpoint", "--dir", ".", "--data", "32M"];
     let (json, drawing) = bench(directory.path(), &words);
     whole(&json, &drawing);
     assert_eq!(number(&json["setting"], "checkpoints_due"), 3.0);
@@ -329,38 +330,30 @@ fn checkpoint() {
         let way = row["way"].as_str().unwrap();
         assert_eq!(
             number(row, "updates"),
-            4.0 * 2000.0,
+            4.0 * 5000.0,
             "an update takes 10 µs, and there is a turn after the last one"
         );
         assert_eq!(row["work_hash"], rows[0]["work_hash"], "all have done the same");
-        assert!(number(&row["seconds"], "min") > 0.0 && number(&row["share_of_unkept"], "median") > 0.0, "{row}");
+        assert!(number(&row["share_of_plain"], "median") > 0.0 && number(row, "cpu_us_per_update") > 0.0, "{row}");
         let keeps = !["plain", "fulgurite"].contains(&way);
         // Checkpoints due while one is being made merge with it. The computation itself makes none
         // at that time.
         let made = number(&row["checkpoints"], "median");
         assert_eq!(made > 0.0, keeps, "{row}");
         assert!(made <= 3.0 && (made == 3.0 || !["file", "dump"].contains(&way)), "{row}");
-        for key in ["held_ms", "durable_ms", "written_bytes_per_checkpoint"] {
+        for key in ["durable_ms", "written_bytes_per_checkpoint"] {
             assert_eq!(row[key].is_null(), !keeps, "{key} of {row}");
         }
         let longest = &row["longest_gap_ms"];
         assert!(number(longest, "min") <= number(longest, "median") && number(longest, "min") > 0.0, "{row}");
-        let gap = |key| number(&row["gap_us"], key);
-        assert!(gap("p50") <= gap("p99") && gap("p9999") <= gap("max"), "{row}");
-        // The longest of any turn is the longest of all; buckets are a thousandth wide.
-        assert!((number(longest, "max") * 1e3 / gap("max") - 1.0).abs() < 0.01, "{row}");
         // What was read back is the last checkpoint, without the last turn's updates unless it was
         // put off.
         let restored = row["restored_updates"].as_array().expect("a list");
         assert_eq!(restored.len(), usize::from(keeps), "{row}");
         if ["file", "dump"].contains(&way) {
-            assert_eq!(restored[0], 3 * 2000, "{row}");
+            assert_eq!(restored[0], 3 * 5000, "{row}");
         }
-        assert!(restored.iter().all(|updates| (2000..=8000).contains(&updates.as_u64().unwrap())), "{row}");
-        let cpu = &row["cpu_us"];
-        let parts = number(cpu, "process") + number(cpu, "children") + cpu["kernel_threads"].as_f64().unwrap_or(0.0);
-        assert!((parts / number(row, "cpu_us_per_update") - 1.0).abs() < 1e-6, "{row}");
-        assert_eq!(number(cpu, "children") > 0.0, way == "fork", "{row}");
+        assert!(restored.iter().all(|updates| (5000..=20_000).contains(&updates.as_u64().unwrap())), "{row}");
         if ["file", "dump"].contains(&way) {
             // A lone thread stands still for the whole time. Two clocks may differ in the last
             // digit.
@@ -368,7 +361,10 @@ fn checkpoint() {
         }
     }
     let written = |way: usize| number(&rows[way], "written_bytes_per_checkpoint");
-    assert_eq!((written(2), written(3)), (16.0 * 1024.0 * 1024.0, 16.0 * 1024.0 * 1024.0), "a dump writes all");
-    assert!(written(1) <= 1024.0 * 1024.0 && written(4) > 0.0 && written(6) > 0.0, "what was changed: a sixteenth");
+    assert_eq!((written(2), written(3)), (32.0 * 1024.0 * 1024.0, 32.0 * 1024.0 * 1024.0), "a dump writes all");
+    assert!(
+        written(1) <= 2.0 * 1024.0 * 1024.0 && written(4) > 0.0 && written(6) > 0.0,
+        "what was changed: a sixteenth"
+    );
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing stays but the results");
 }

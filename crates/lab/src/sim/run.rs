@@ -16,7 +16,6 @@ use fulgurite_term::report::{say, write_as, write_file, write_stdout};
 use fulgurite_term::stderr::tell;
 
 use super::given::{SystemArgs, outputs, resolved, result, system};
-use super::plot::{self, PlotArgs};
 
 /// A system, and where its result is written.
 #[derive(Clone, Debug, Args)]
@@ -54,8 +53,6 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
     #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
-    #[command(flatten)]
-    pub plot: PlotArgs,
 }
 
 /// Runs a system.
@@ -102,16 +99,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
 /// Runs several systems.
 pub fn compare(args: &CompareArgs) -> Result<()> {
     let inputs = args.systems.iter().chain(&args.with.trace.file).map(PathBuf::as_path);
-    outputs(args.json.as_ref(), &[("--plot", args.plot.plot.as_ref())], inputs)?;
+    outputs(args.json.as_ref(), &[], inputs)?;
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
-    let results = reports.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    // Where the drawing cannot be written, the results are shown nevertheless.
-    let drawn = plot::compare(&args.plot, &results);
-    give(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))?;
-    drawn
+    give(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
 }
 
 /// Writes results where they were asked for. Where a file cannot be written, they are shown.

@@ -9,7 +9,6 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
@@ -21,7 +20,7 @@ use fulgurite_term::progress;
 use fulgurite_term::stderr::tell;
 
 use super::given::{SystemArgs, input, once, outputs, text};
-use super::plot::{self, PlotArgs};
+use crate::parallel;
 
 /// A system, its keys and their values.
 #[derive(Clone, Debug, Args)]
@@ -40,8 +39,6 @@ pub struct SweepArgs {
     /// Threads: as many as cores without it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    #[command(flatten)]
-    pub plot: PlotArgs,
 }
 
 /// What each result begins with: keys are in the order of their names.
@@ -72,8 +69,7 @@ struct Point {
 /// Runs all combinations that the file does not have.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let (done, whole) = already(&args.out)?;
-    let results = [("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())];
-    outputs(None, &results, args.with.inputs(&args.system))?;
+    outputs(None, &[("--out", Some(&args.out))], args.with.inputs(&args.system))?;
     let interrupt = Interrupt::catch()?;
     let all = points(args)?;
     let count = all.len();
@@ -93,76 +89,21 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let bar = progress::steps("points", left.len() as u64);
-    let (next, file) = (AtomicUsize::new(0), Mutex::new(file));
-    let failed: Mutex<Option<anyhow::Error>> = Mutex::new(None);
-    let without: Mutex<Vec<(usize, String)>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(left.len()) {
-            scope.spawn(|| {
-                while interrupt.check().is_ok() {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(point) = left.get(number) else { break };
-                    match one(point, args, &file) {
-                        Ok(None) => bar.inc(1),
-                        // The others have results nevertheless.
-                        Ok(Some(told)) => {
-                            without.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, told));
-                            bar.inc(1);
-                        }
-                        Err(error) => {
-                            failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
-                            // The others end, too.
-                            next.store(left.len(), Ordering::Relaxed);
-                        }
-                    }
-                }
-            });
-        }
+    let file = Mutex::new(file);
+    let (told, ended) = parallel::run(threads, left.len(), &interrupt, |number| {
+        let told = one(&left[number], args, &file);
+        bar.inc(1);
+        told
     });
     bar.finish_and_clear();
-    match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        Some(error) => return Err(error),
-        None => interrupt.check()?,
-    }
-    draw(args)?;
-    let mut without = without.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    without.sort();
+    ended?;
+    // The others have results nevertheless.
+    let without: Vec<String> = told.into_iter().flatten().collect();
     if without.is_empty() {
         return Ok(());
     }
-    let told: Vec<&str> = without.iter().take(REPORTED_MAX).map(|(_, told)| told.as_str()).collect();
-    Err(BadInput(format!("{} of {count} points have no result:\n{}", without.len(), told.join("\n"))).into())
-}
-
-/// Draws the points of this sweep, with the points of earlier runs.
-fn draw(args: &SweepArgs) -> Result<()> {
-    if args.plot.plot.is_none() {
-        return Ok(());
-    }
-    let hashes: BTreeSet<String> = points(args)?.iter().map(|point| point.system.hash().to_owned()).collect();
-    let keys: Vec<String> = args.over.iter().map(|(key, _)| key.clone()).collect();
-    let text =
-        std::fs::read_to_string(&args.out).with_context(|| format!("{} cannot be read back", args.out.display()))?;
-    let mut results: Vec<serde_json::Value> = Vec::new();
-    for line in text.lines() {
-        let value: serde_json::Value = serde_json::from_str(line)?;
-        let ours = |(hash, seed, version): (String, u64, String)| {
-            hashes.contains(&hash) && seed == args.with.seed && version == VERSION
-        };
-        if key(&value).is_some_and(ours) {
-            results.push(value);
-        }
-    }
-    // In the order of the command, and not in that in which they ended.
-    let place = |value: &serde_json::Value| -> Vec<usize> {
-        args.over
-            .iter()
-            .map(|(key, values)| values.iter().position(|v| value["over"][key] == v.as_str()).unwrap_or(usize::MAX))
-            .collect()
-    };
-    results.sort_by_key(|value| place(value));
-    let about = results.first().and_then(|result| result["about"].as_str()).unwrap_or_default().to_owned();
-    plot::sweep(&args.plot, &results, &keys, &about)
+    let told = without[..without.len().min(REPORTED_MAX)].join("\n");
+    Err(BadInput(format!("{} of {count} points have no result:\n{told}", without.len())).into())
 }
 
 /// Runs a point and appends its result. Returns why it has none.
