@@ -33,7 +33,7 @@ Examples:
   fulgurite-lab tail --workload tatp
   # miss ratios of the replacement policies
   fulgurite-lab policies
-  # a flash device reached by loads and stores, beside io_uring and NBD
+  # a flash device reached by loads and stores, beside io_uring
   fulgurite-lab device --quick
   # every number of the papers beside Fulgurite's
   fulgurite-lab reproduce
@@ -73,8 +73,8 @@ pub enum Command {
     /// Measure unmodified programs under `fulgurite run`, compared with swap and with enough DRAM.
     #[command(after_help = crate::run::args::EXAMPLES)]
     Run(RunBenchArgs),
-    /// Run the evaluation of the DRAM-interface paper: protocol, depth, buffer, chunks. io_uring
-    /// and NBD are the baselines.
+    /// Run the evaluation of the DRAM-interface paper: protocol, depth, buffer, chunks. io_uring is
+    /// the baseline.
     #[command(after_help = crate::device::args::EXAMPLES)]
     Device(BenchArgs),
     /// Compare with redb, fjall, LMDB and foyer on one disk. A program of its own, by `make peers`.

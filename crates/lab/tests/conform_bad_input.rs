@@ -152,11 +152,8 @@ fn stores() {
 fn devices() {
     let bench = |words: &[&str], parts: &[&str]| refused(&[&["device", "--quick"], words].concat(), parts);
     bench(&["--figure=deph"], &["deph", "depth"]);
-    bench(&["--size=1M"], &["--size", "less than 4 MiB"]);
     bench(&["--dir=nowhere"], &["--dir nowhere is no directory"]);
     bench(&["--rounds=0"], &["--rounds"]);
-    bench(&["--core=100000"], &["--core 100000"]);
-    bench(&["--nand=./missing.toml"], &["cannot be read"]);
     bench(&["--plot=plot.png"], &[".svg"]);
 }
 

@@ -22,7 +22,7 @@ fn spread(of: &Value, key: &str) -> f64 {
 #[test]
 fn the_papers_figures() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["device", "--rounds", "1", "--size", "8M", "--dir", "."];
+    let words = ["device", "--rounds", "1", "--dir", "."];
     let (json, drawing, table) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);
     let rows = rows(&json, "rows");
@@ -53,7 +53,6 @@ fn the_papers_figures() {
                 "process-bypassed",
                 "process",
                 "file",
-                "nbd",
             ][..],
             8,
         ),
@@ -70,12 +69,11 @@ fn the_papers_figures() {
                 "file",
                 "file-asleep",
                 "file-computing",
-                "nbd",
             ],
             6,
         ),
         ("buffer", &["device", "nand", "nand-dma"], 24),
-        ("chunk", &["device", "nand", "file", "nbd"], 32),
+        ("chunk", &["device", "nand", "file"], 32),
     ] {
         for way in ways {
             assert_eq!(of(figure, way), count, "{figure} {way}");
@@ -87,7 +85,7 @@ fn the_papers_figures() {
     assert!(added.iter().all(|r| spread(r, "overhead_share") < 1.0));
     assert_eq!(rows.iter().filter(|r| !r["paper"].is_null()).count(), 6);
     let computing = |r: &&Value| r["way"].as_str().unwrap().ends_with("-computing");
-    let polled = |r: &&Value| r["figure"] == "depth" && r["way"] != "nbd" && !computing(r);
+    let polled = |r: &&Value| r["figure"] == "depth" && !computing(r);
     assert!(rows.iter().filter(polled).all(|r| !r["host_productive_ns"].is_null()));
     assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 9);
     let shapes = json["setting"]["shapes"].as_array().unwrap();
@@ -106,8 +104,6 @@ fn the_papers_figures() {
         "at depth 32",
         "in another process",
         "at least 1,000,000: ",
-        "4 KiB reads at depth 32, the data moved, frames shared, in this process: ",
-        "4 KiB reads at depth 32, the data moved, with copies through the data buffer, in another process: ",
         "productive",
     ] {
         assert!(table.contains(part), "no \"{part}\" in {table}");
@@ -119,19 +115,19 @@ fn the_papers_figures() {
 #[test]
 fn one_figure_alone_and_without_nand() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["device", "--rounds", "2", "--size", "8M", "--dir", ".", "--figure", "buffer", "--nand", "none"];
+    let words = ["device", "--rounds", "2", "--dir", ".", "--figure", "interface"];
     let (json, drawing, _) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);
     let rows = rows(&json, "rows");
-    assert!(rows.iter().all(|row| row["figure"] == "buffer" && row["way"] == "device" && row["rounds"] == 2));
-    assert_eq!((rows.len(), json["setting"]["shapes"].as_array().unwrap().len()), (24, 3));
+    assert!(rows.iter().all(|row| row["figure"] == "interface" && row["rounds"] == 2));
+    assert_eq!((rows.len(), json["setting"]["shapes"].as_array().unwrap().len()), (8 * 8, 0));
     assert!(json["setting"]["nand_did"].is_null());
 }
 
 #[test]
 fn the_device_in_another_process_ends_with_the_program() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["device", "--size", "8M", "--dir", ".", "--figure", "depth", "--rounds", "1000"];
+    let words = ["device", "--quick", "--dir", ".", "--figure", "depth", "--rounds", "1000"];
     let mut program = Command::new(crate::PROGRAM)
         .args(words)
         .current_dir(directory.path())

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum};
 
 use crate::args::RoundsArgs;
-use crate::values;
 use fulgurite_harness::args::DirArgs;
 use fulgurite_term::args::OutputArgs;
-use fulgurite_term::media::device::Below;
 
 /// The process that serves devices next to the one that runs `device`.
 #[derive(Debug, Args)]
@@ -58,18 +56,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     #[arg(default_value = "interface,depth,buffer,chunk")]
     pub figure: Vec<Figure>,
-    /// NAND model of `nand`, by name or from a TOML file, or none [default: one like the paper's].
-    #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
-    pub nand: Option<Below>,
-    /// Bytes of each device, and of the file that they are compared with [default: 256M; --quick:
-    /// 64M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub size: Option<u64>,
     #[command(flatten)]
     pub(crate) place: DirArgs,
-    /// Core of the firmware. The host runs on the first one [default: the last one].
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
     #[command(flatten)]
     pub(crate) repeat: RoundsArgs,
 }
@@ -98,11 +86,13 @@ Variants:
                   also where frames could be shared
   process         the same in a process of its own, over its socket. Also
                   -bypassed and -copies
-  nand            the device over the store over --nand. -dma: with copies
-                  limited to 450 MB/s, as the paper's DMA
+  nand            the device over the store over NAND like the paper's. -dma:
+                  with copies limited to 450 MB/s, as the paper's DMA
   file            io_uring on a file past the page cache, the host polling.
                   -asleep: the host sleeping
-  nbd             this machine's NBD server over memory, by a Unix socket
+
+The host runs on the first core, the firmware on the last. Each device, and
+the file that they are compared with, has 256 MiB (16 with --quick).
 
 CPU is that of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
 \"Productive\" excludes polls that found nothing: a worker would run its fibers

@@ -53,7 +53,6 @@ names! {
         FileAsleep = "file-asleep",
         /// io_uring on a file, where the host computes between two polls.
         FileComputing = "file-computing",
-        Nbd = "nbd",
     }
 }
 
@@ -72,13 +71,10 @@ pub struct Times {
 }
 
 /// All that is to be measured in a round, in this order.
-pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Vec<Cell> {
+pub fn cells(figures: &[Figure], times: Times, seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |figure, how, op, chunk, depth, buffer| {
         let nand = matches!(how, How::Nand | How::NandDma);
-        if nand && !with_nand {
-            return;
-        }
         let time = if nand { times.nand } else { times.each };
         let with_copies = figure == Figure::Interface;
         let into_sectors = if with_copies && how != How::BypassedNear { INTO } else { chunk };
@@ -88,9 +84,7 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
     };
     if figures.contains(&Figure::Interface) {
         for chunk in CHUNKS {
-            for how in
-                [How::Bypassed, How::BypassedNear, How::Device, How::ProcessBypassed, How::Process, How::File, How::Nbd]
-            {
+            for how in [How::Bypassed, How::BypassedNear, How::Device, How::ProcessBypassed, How::Process, How::File] {
                 add(Figure::Interface, how, Op::Read, chunk, 1, None);
             }
         }
@@ -108,7 +102,6 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
                 How::File,
                 How::FileAsleep,
                 How::FileComputing,
-                How::Nbd,
             ] {
                 add(Figure::Depth, how, Op::Read, 1, depth, None);
             }
@@ -127,7 +120,7 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
         for op in [Op::Read, Op::Write] {
             for depth in [1, 4] {
                 for chunk in CHUNKS {
-                    for how in [How::Device, How::Nand, How::File, How::Nbd] {
+                    for how in [How::Device, How::Nand, How::File] {
                         add(Figure::Chunk, how, op, chunk, depth, None);
                     }
                 }
@@ -158,7 +151,7 @@ pub struct Row {
     pub host_productive_ns: Option<Spread>,
     /// CPU time of the host's thread for a chunk, user and system, all of it.
     pub host_cpu_ns: Spread,
-    /// CPU time for a chunk of the device's thread, the NBD server's, and kernel workers.
+    /// CPU time for a chunk of the device's thread, and of kernel workers.
     pub other_cpu_ns: Spread,
     /// Interface: what was added to the same copies alone, in the same round.
     pub overhead_us: Option<Spread>,
@@ -269,25 +262,15 @@ mod tests {
     const ALL: [Figure; 4] = [Figure::Interface, Figure::Depth, Figure::Buffer, Figure::Chunk];
 
     fn ran(ns: f64) -> Ran {
-        Ran {
-            chunks: 1,
-            ns,
-            all_ns: ns,
-            median_ns: Some(ns),
-            copy_ns: None,
-            vain_ns: None,
-            cpu_ns: ns,
-            other_cpu_ns: 0.0,
-        }
+        Ran { chunks: 1, ns, all_ns: ns, median_ns: Some(ns), cpu_ns: ns, ..Ran::default() }
     }
 
     #[test]
     fn shares_are_of_the_same_round() {
-        let cells: Vec<Cell> = cells(&[Figure::Interface], TIMES, true, 1);
+        let cells: Vec<Cell> = cells(&[Figure::Interface], TIMES, 1);
         // Each round is twice as slow as the last, and the device takes four times the copies.
-        let through = |how: How| !matches!(how, How::File | How::Nbd);
         let of = |cell: &Cell, times: f64| {
-            let copy_ns = through(cell.how).then_some(100.0 * times);
+            let copy_ns = (cell.how != How::File).then_some(100.0 * times);
             Ran { copy_ns, ..ran(400.0 * times) }
         };
         let all: Vec<Vec<Ran>> = cells.iter().map(|cell| vec![of(cell, 1.0), of(cell, 2.0)]).collect();
@@ -308,7 +291,7 @@ mod tests {
     }
     #[test]
     fn polling_in_vain_is_measured_separately() {
-        let cells: Vec<Cell> = cells(&[Figure::Depth], TIMES, true, 1);
+        let cells: Vec<Cell> = cells(&[Figure::Depth], TIMES, 1);
         let all: Vec<Vec<Ran>> = cells.iter().map(|_| vec![Ran { vain_ns: Some(300.0), ..ran(400.0) }]).collect();
         let rows = rows(&cells, &all);
         let row = rows.first().unwrap();
@@ -319,13 +302,10 @@ mod tests {
     }
     #[test]
     fn the_papers_words_are_where_they_belong() {
-        let said = |with_nand| -> Vec<&str> {
-            let cells = cells(&ALL, TIMES, with_nand, 1);
-            let all: Vec<Vec<Ran>> = cells.iter().map(|_| vec![Ran { copy_ns: Some(1.0), ..ran(2.0) }]).collect();
-            rows(&cells, &all).iter().filter(|row| row.paper.is_some()).map(|row| row.figure).collect()
-        };
-        assert_eq!(said(true), ["interface", "interface", "interface", "buffer", "chunk", "chunk"]);
-        // What its device reached belongs to a medium like its own.
-        assert_eq!(said(false), ["interface", "interface", "interface"]);
+        let cells = cells(&ALL, TIMES, 1);
+        let all: Vec<Vec<Ran>> = cells.iter().map(|_| vec![Ran { copy_ns: Some(1.0), ..ran(2.0) }]).collect();
+        let rows = rows(&cells, &all);
+        let said: Vec<&str> = rows.iter().filter(|row| row.paper.is_some()).map(|row| row.figure).collect();
+        assert_eq!(said, ["interface", "interface", "interface", "buffer", "chunk", "chunk"]);
     }
 }

@@ -5,9 +5,6 @@
 //! round. The host has the first core, the firmware the last. The paper's device moved data by DMA
 //! at up to 450 MB/s, here the host's core copies.
 //!
-//! It also has what served devices need: [`medium`] behind their firmware, `contents` of its
-//! file, [`places`] of paths, [`wear`] of the NAND.
-//!
 //! [`args`] has its options, `cells` what is measured, `rig` what on, `movers`, `driver` and
 //! `process` how, `shapes` and `shown` the results.
 
@@ -15,7 +12,6 @@ pub mod args;
 mod cells;
 mod driver;
 mod movers;
-mod nbd_client;
 pub(crate) mod process;
 mod rig;
 mod shapes;
@@ -24,7 +20,6 @@ mod shown;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fulgurite_format::format_bytes;
 use fulgurite_sys::affinity;
 
 use fulgurite_harness::checks;
@@ -38,7 +33,7 @@ use fulgurite_term::report::{self, Report};
 
 use args::{BenchArgs, Figure};
 use cells::{Times, cells, rows};
-use fulgurite_term::media::device::{self as medium, Below, Kept, Plan};
+use fulgurite_term::media::device::{self as medium, Plan};
 use movers::Ran;
 use rig::Rig;
 use shapes::Shape;
@@ -53,23 +48,15 @@ const PAPERS_PAGES_PER_BLOCK: u32 = 16;
 /// Said with every result.
 const HOW_CPU_IS_COUNTED: &str = "\
 Host CPU is that of its thread, user and system (CLOCK_THREAD_CPUTIME_ID), by the reads that ended meanwhile. All ways poll without end \
-but NBD, those asleep, and those that compute between looks; productive is all less the time of looks that found nothing, and what is \
-computed is not counted. Other CPU: the thread of the device, which polls, \
-or the NBD server's threads; for io_uring the kernel's workers of this process, but not its interrupts.";
+but those asleep, and those that compute between looks; productive is all less the time of looks that found nothing, and what is \
+computed is not counted. Other CPU: the thread of the device, which polls; for io_uring the kernel's workers of this process, but not \
+its interrupts.";
 
 /// What the store over NAND will be, if it is to be measured.
 fn over_nand(args: &BenchArgs, bytes: u64, machine: &Machine) -> Result<Option<Plan>> {
-    if !args.figure.iter().any(|figure| matches!(figure, Figure::Buffer | Figure::Chunk)) {
-        return Ok(None);
-    }
-    Ok(match &args.nand {
-        Some(Below::Nothing) => None,
-        Some(below) => Some(Plan::of(below, Some(bytes), Kept::default(), machine)?),
-        None => {
-            let scaling = Scaling { planes: Some(PAPERS_PLANES), pages_per_block: Some(PAPERS_PAGES_PER_BLOCK) };
-            Some(Plan::scaled("the paper's", PAPERS_NAND, scaling, bytes, machine)?)
-        }
-    })
+    let scaling = Scaling { planes: Some(PAPERS_PLANES), pages_per_block: Some(PAPERS_PAGES_PER_BLOCK) };
+    let is_measured = args.figure.iter().any(|figure| matches!(figure, Figure::Buffer | Figure::Chunk));
+    is_measured.then(|| Plan::scaled("the paper's", PAPERS_NAND, scaling, bytes, machine)).transpose()
 }
 
 /// Runs it.
@@ -78,18 +65,15 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     checks::outputs(&args.output)?;
     let machine = Machine::describe();
     let quick = args.output.quick;
-    let bytes = args.size.unwrap_or(if quick { 64 << 20 } else { 256 << 20 });
-    if bytes < 4 << 20 {
-        bad_input!("--size {} is less than 4 MiB, eight of the largest chunks; choose more", format_bytes(bytes));
-    }
+    let bytes = if quick { 16 << 20 } else { 256 << 20 };
     let nand = over_nand(args, bytes, &machine)?;
-    let device_core = medium::core(args.core)?;
+    let device_core = medium::core(None)?;
     let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !directory.is_dir() {
         bad_input!("--dir {} is no directory", directory.display());
     }
     checks::space("--dir", &directory, bytes)?;
-    // Two devices over memory, one over NAND, the memory behind NBD, and some buffers.
+    // Two devices over memory here and in the other process, one over NAND, and some buffers.
     checks::memory(5 * bytes + (192 << 20), bytes, &machine)?;
     let rounds = args.repeat.rounds.unwrap_or(if quick { 3 } else { 7 });
     let millis = |quickly, else_| Duration::from_millis(if quick { quickly } else { else_ });
@@ -100,7 +84,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     // From here on: the threads of devices and of the server are there, and not held to this core.
     affinity::pin(cores[0]).with_context(|| format!("core {} cannot be had", cores[0]))?;
 
-    let cells = cells(&args.figure, times, nand.is_some(), args.output.seed);
+    let cells = cells(&args.figure, times, args.output.seed);
     let mut ran: Vec<Vec<Ran>> = vec![Vec::new(); cells.len()];
     let bar = progress::steps("rounds", u64::from(rounds) * cells.len() as u64);
     let round = |_| {
@@ -126,18 +110,13 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     );
     report::print_all(&args.output, [machine.line(), cores_line])?;
     report::print_all(&args.output, rig.about())?;
-    report::print(&args.output, &shown::tables(&rows))?;
-    if let Some(table) = shown::side_by_side(&rows) {
-        report::print(&args.output, &table)?;
-        report::print(&args.output, HOW_CPU_IS_COUNTED)?;
-    }
+    report::print_all(&args.output, [&shown::tables(&rows), HOW_CPU_IS_COUNTED])?;
     let nand_did = rig.nand_did();
     if let Some((did, late_us)) = nand_did {
         report::print(&args.output, &format!("nand: {}; its completions came {late_us:.1} µs late", did.sentence()))?;
     }
     let goals = shown::goals(&rows);
     report::print_all(&args.output, goals.iter().map(Goal::line))?;
-    report::print_all(&args.output, shown::reads_that_move_data(&rows))?;
     let shapes = shapes::shapes(&rows);
     report::print_all(&args.output, shapes.iter().map(Shape::line))?;
     if device_core.is_none() || device_core == Some(cores[0]) {
@@ -150,7 +129,6 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "host_core": cores[0],
         "device_core": device_core,
         "media": rig.about(),
-        "nand": args.nand.as_ref().map_or("as the paper's".to_owned(), ToString::to_string),
         "nand_did": nand_did.map(|(did, _)| did),
         "nand_late_us": nand_did.map(|(_, late_us)| late_us),
         "cpu": HOW_CPU_IS_COUNTED,

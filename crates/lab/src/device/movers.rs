@@ -14,8 +14,6 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, clock};
 use fulgurite_workloads::Random;
 
-use super::nbd_client::Client;
-
 /// How long an idle firmware spins. Several share one core, and those not measured must sleep: less
 /// than [`SETTLE`], more than a measuring host's pauses.
 pub const SPIN: Duration = Duration::from_micros(500);
@@ -39,7 +37,7 @@ pub struct Work {
     pub copies_per_s: Option<u64>,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Ran {
     pub chunks: u64,
     pub ns: f64,
@@ -62,16 +60,8 @@ impl Ran {
     pub fn copy(&self) -> Option<Ran> {
         let ns = self.copy_ns?;
         let all = ns * self.chunks as f64;
-        Some(Ran {
-            ns: all,
-            all_ns: all,
-            median_ns: Some(ns),
-            copy_ns: None,
-            vain_ns: None,
-            cpu_ns: all,
-            other_cpu_ns: 0.0,
-            ..*self
-        })
+        let chunks = self.chunks;
+        Some(Ran { chunks, ns: all, all_ns: all, median_ns: Some(ns), cpu_ns: all, ..Ran::default() })
     }
 }
 
@@ -324,40 +314,5 @@ impl ChunkMover for Queued {
             ran.other_cpu_ns = elsewhere.since(before);
         }
         Ok(ran)
-    }
-}
-
-/// A block device over NBD, by its socket.
-pub struct OverNbd {
-    client: Client,
-}
-
-impl OverNbd {
-    pub fn new(client: Client) -> OverNbd {
-        OverNbd { client }
-    }
-}
-
-impl ChunkMover for OverNbd {
-    fn run(&mut self, work: &Work) -> Result<Ran> {
-        let bytes = work.chunk as usize * SECTOR_BYTES;
-        let sectors = (self.client.bytes() / SECTOR_BYTES as u64) as u32;
-        let mut offsets = ChunkOffsets::of(work, sectors);
-        let mut data = vec![0; bytes];
-        let reads = work.op == Op::Read;
-        let mut meter = Meter::begin(work);
-        let (mut under_way, mut going, mut at) = (0, true, meter.begun_ns);
-        while going || under_way > 0 {
-            // It sleeps in the kernel until an answer is there: nothing is looked for in vain.
-            while going && under_way < work.depth {
-                self.client.ask(reads, u64::from(offsets.next()) * SECTOR_BYTES as u64, bytes as u32)?;
-                under_way += 1;
-            }
-            self.client.answer(if reads { &mut data } else { &mut [] })?;
-            under_way -= 1;
-            going &= meter.ended(at);
-            at = meter.polled(at, true);
-        }
-        meter.ran()
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured on: devices, a file, an NBD server, made once and used by turns.
+//! What is measured on: devices and a file, made once and used by turns.
 //!
 //! Invariant: what uses something is dropped before it. The threads of what is not being measured
 //! sleep.
@@ -12,14 +12,12 @@ use fulgurite_backing::Base;
 use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES};
 use fulgurite_flash::{FileConfig, Flash, NandFlash};
 use fulgurite_format::format_bytes;
-use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 use fulgurite_store::StoreConfig;
 
 use super::args::Figure;
 use super::cells::{Cell, How};
 use super::driver::{Driver, Memory};
-use super::movers::{ChunkMover, OverNbd, Queued, Ran, SETTLE, SPIN, Waits};
-use super::nbd_client;
+use super::movers::{ChunkMover, Queued, Ran, SETTLE, SPIN, Waits};
 use super::process::Beside;
 use crate::medium::touched_memory;
 use fulgurite_flash::Mover;
@@ -37,7 +35,6 @@ pub struct Rig {
     /// it, or the only mover that there is.
     movers: HashMap<(How, bool), Box<dyn ChunkMover>>,
     nand: Option<(Arc<NandFlash>, Arc<DeviceFlash>)>,
-    _server: NbdServer,
     _beside: Beside,
     _files: tempfile::TempDir,
     about: Vec<String>,
@@ -105,12 +102,7 @@ impl Rig {
         for (how, waits) in [polling, (How::FileAsleep, Waits::Asleep), (How::FileComputing, COMPUTING)] {
             add(how, false, Box::new(Queued::new(file.clone(), waits)));
         }
-        let socket = files.path().join("nbd");
-        let mut config = NbdConfig::new(NbdAddress::Unix(socket.clone()));
-        config.depth = 256;
-        let server = NbdServer::start(touched_memory(sectors)?, config)?;
-        add(How::Nbd, false, Box::new(OverNbd::new(nbd_client::Client::connect(&socket)?)));
-        Ok(Rig { movers, nand, _server: server, _beside: beside, _files: files, about })
+        Ok(Rig { movers, nand, _beside: beside, _files: files, about })
     }
     /// The device over NAND, written once: unwritten sectors are not read from NAND.
     fn over_nand(

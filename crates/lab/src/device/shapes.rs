@@ -223,22 +223,13 @@ mod tests {
     /// Shapes of curves that a function makes, over NAND.
     fn of(mb_per_s: impl Fn(&super::super::movers::Work) -> f64) -> Vec<Shape> {
         let times = Times { each: Duration::ZERO, nand: Duration::ZERO };
-        let cells: Vec<_> = cells(&[Figure::Buffer, Figure::Chunk], times, true, 1)
+        let cells: Vec<_> = cells(&[Figure::Buffer, Figure::Chunk], times, 1)
             .into_iter()
             .filter(|cell| cell.how == How::Nand)
             .collect();
         let ran = |work: &super::super::movers::Work| {
             let ns = f64::from(work.chunk) * 4096.0 * 1e3 / mb_per_s(work);
-            Ran {
-                chunks: 1,
-                ns,
-                all_ns: ns,
-                median_ns: None,
-                copy_ns: None,
-                vain_ns: None,
-                cpu_ns: ns,
-                other_cpu_ns: 0.0,
-            }
+            Ran { chunks: 1, ns, all_ns: ns, cpu_ns: ns, ..Ran::default() }
         };
         let all: Vec<Vec<Ran>> = cells.iter().map(|cell| vec![ran(&cell.work); 3]).collect();
         shapes(&rows(&cells, &all))

@@ -1,4 +1,4 @@
-//! The output of `device`: a comparison, a table for each figure, goals, drawings.
+//! The output of `device`: a table for each figure, goals, drawings.
 
 use fulgurite_format::format_bytes;
 use serde::Serialize;
@@ -52,22 +52,6 @@ fn find<'r>(rows: &'r [Row], figure: &str, way: &str, chunk: u64, depth: usize) 
 /// 4 KiB reads a second that a device is to reach at depth 32.
 const READS_LEAST: f64 = 1e6;
 
-/// Sentences about reads that move data, compared with those that have nothing behind the firmware.
-pub fn reads_that_move_data(rows: &[Row]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (way, place) in [("device", "in this process"), ("process", "in another process")] {
-        for (more, words) in
-            [("", "the data moved, frames shared"), ("-copies", "the data moved, with copies through the data buffer")]
-        {
-            if let Some(row) = find(rows, "depth", &format!("{way}{more}"), 4096, 32) {
-                let what = format!("4 KiB reads at depth 32, {words}, {place}");
-                lines.push(Goal::at_least(what, row.chunks_per_s, READS_LEAST, "a second").line());
-            }
-        }
-    }
-    lines
-}
-
 /// What the device is to reach, where it was measured.
 pub fn goals(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
@@ -110,44 +94,6 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
         goals.push(Goal::at_most(what, row.host_cpu_ns, 150.0, "ns"));
     }
     goals
-}
-
-/// The modes side by side: one command, many at a time, and the CPU of both sides.
-pub fn side_by_side(rows: &[Row]) -> Option<String> {
-    // By the driver of figures 6 and 7, and by the queue that the runtime uses.
-    let ways = [
-        ("device in this process, nothing behind it", "device-bypassed", "device-bypassed"),
-        ("device in this process", "device", "device"),
-        ("  and 10 µs of computing between looks", "", "device-computing"),
-        ("  with copies", "", "device-copies"),
-        ("device in another process, nothing behind it", "process-bypassed", "process-bypassed"),
-        ("device in another process", "process", "process"),
-        ("  with copies", "", "process-copies"),
-        ("io_uring on a file, polled", "file", "file"),
-        ("io_uring on a file, asleep", "", "file-asleep"),
-        ("io_uring on a file, computing between looks", "", "file-computing"),
-        ("NBD through a socket", "nbd", "nbd"),
-    ];
-    let lines: Vec<_> = ways
-        .into_iter()
-        .map(|(name, driver, queue)| {
-            let driver = find(rows, "interface", driver, 4096, 1);
-            (name, driver, find(rows, "depth", queue, 4096, 1), find(rows, "depth", queue, 4096, 32))
-        })
-        .filter(|(_, driver, _, many)| driver.or(*many).is_some())
-        .collect();
-    let cell = |spread: Option<Spread>| or_dash(spread, |spread| table::number(spread.median));
-    let table = Columns::of(&lines)
-        .left("way", |(name, ..)| name)
-        .right("4 KiB alone, µs", |(_, driver, ..)| cell(driver.map(|row| row.us)))
-        .right("beyond its copy, µs", |(_, driver, ..)| cell(driver.and_then(|row| row.overhead_us)))
-        .right("into frames, µs", |(_, _, one, _)| cell(one.map(|row| row.us)))
-        .right("at depth 32, reads/s", |(.., many)| cell(many.map(|row| row.chunks_per_s)))
-        .right("host CPU, ns a read", |(.., many)| cell(many.map(|row| row.host_cpu_ns)))
-        .right("of it productive, ns", |(.., many)| cell(many.and_then(|row| row.host_productive_ns)))
-        .right("other CPU, ns a read", |(.., many)| cell(many.map(|row| row.other_cpu_ns)))
-        .table();
-    (!lines.is_empty()).then(|| format!("Beside each other\n{table}"))
 }
 
 pub fn tables(rows: &[Row]) -> String {

@@ -71,7 +71,6 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "device-computing" => PALETTE[0],
         "file-asleep" => PALETTE[6],
         "file-computing" => LIGHT_GREEN,
-        "nbd" => PALETTE[5],
         "device-copies" => PALETTE[4],
         "process-copies" => PALETTE[7],
         _ => {
