@@ -6,13 +6,12 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 
-use crate::values::{Output, output};
 use fulgurite_sim::stages::Span;
 use fulgurite_sim::{Report, Time};
 use fulgurite_term::report::table::table;
 use fulgurite_term::report::write_file;
 
-use super::given::{SystemArgs, outputs, result, system};
+use super::given::{JsonArgs, SystemArgs, outputs, result, system};
 use super::run::{give, warn};
 
 /// A system to explain.
@@ -23,10 +22,8 @@ pub struct ExplainArgs {
     pub system: PathBuf,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// Write the result as JSON (to standard output without FILE or with `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
+    #[command(flatten)]
+    pub result: JsonArgs,
     /// Write requests from the middle of the run one by one, as a trace for Perfetto and Chrome
     /// (about:tracing).
     #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
@@ -35,12 +32,12 @@ pub struct ExplainArgs {
 
 /// Runs a system and splits its times.
 pub fn run(args: &ExplainArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[("--spans", args.spans.as_ref())], args.with.inputs(&args.system))?;
+    outputs(args.result.json.as_ref(), &[("--spans", args.spans.as_ref())], args.with.inputs(&args.system))?;
     let report = result(&system(&args.system, &args.with)?.explained(), args.with.seed)?;
     warn(&report);
     // Where the spans cannot be written, the split is shown nevertheless.
     let spans = args.spans.as_ref().map_or(Ok(()), |path| write_file(path, traced(&report).to_string().as_bytes()));
-    give(args.json.as_ref(), &report, || shown(&report))?;
+    give(args.result.json.as_ref(), &report, || shown(&report))?;
     spans
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
-use crate::values::Output;
+use crate::values::{Output, output};
 use fulgurite_harness::checks::writable;
 use fulgurite_sim::cores::Recording;
 use fulgurite_sim::system::{RunInput, System, SystemError};
@@ -28,6 +28,15 @@ pub struct SystemArgs {
     pub seed: u64,
     #[command(flatten)]
     pub trace: TraceFileArgs,
+}
+
+/// Where a result goes.
+#[derive(Clone, Debug, Args)]
+pub struct JsonArgs {
+    /// Write what is shown as JSON (to standard output without FILE or with `-`).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
+    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
+    pub json: Option<Output>,
 }
 
 impl SystemArgs {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::parallel;
-use crate::values::{Output, non_zero_duration, output};
+use crate::values::non_zero_duration;
 use fulgurite_format::format_duration;
 use fulgurite_sim::system::{Document, Found, RunInput, System, SystemError};
 use fulgurite_term::bad_input::{BadInput, OrBadInput, bad_input};
@@ -23,7 +23,7 @@ use fulgurite_term::progress;
 use fulgurite_term::report::table::{percent, table};
 use fulgurite_term::report::{command_line, write_file};
 
-use super::given::{outputs, text};
+use super::given::{JsonArgs, outputs, text};
 use super::run::give;
 
 /// Systems, workloads, and what to compare with.
@@ -50,10 +50,8 @@ pub struct PredictArgs {
     /// Compare the predictions with a kept `live --json`.
     #[arg(long, value_name = "LIVE.json", value_hint = ValueHint::FilePath, requires = "from")]
     pub beside: Option<PathBuf>,
-    /// Write the comparison, or the predictions, as JSON (to standard output without FILE or `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
+    #[command(flatten)]
+    pub result: JsonArgs,
 }
 
 /// Data with `--quick`, as of `live --quick`.
@@ -185,7 +183,7 @@ enum Computing {
 /// Predicts.
 pub fn run(args: &PredictArgs) -> Result<()> {
     let inputs = args.systems.iter().chain(&args.from).chain(&args.beside).map(PathBuf::as_path);
-    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], inputs)?;
+    outputs(args.result.json.as_ref(), &[("--out", args.out.as_ref())], inputs)?;
     let interrupt = Interrupt::catch()?;
     let live = args.beside.as_deref().map(kept::<Live>).transpose()?;
     let written = match &args.from {
@@ -200,7 +198,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     // Where the file cannot be written, the predictions are shown nevertheless.
     let saved = args.out.as_ref().map_or(Ok(()), |path| write_file(path, text.as_bytes()));
     match &live {
-        None => give(args.json.as_ref(), &written, || predicted(&written.predictions))?,
+        None => give(args.result.json.as_ref(), &written, || predicted(&written.predictions))?,
         Some(live) => {
             let rows = beside(&written.predictions, live);
             if rows.is_empty() {
@@ -216,7 +214,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
                 measured: Source { command: &live.command, day: live.day() },
                 rows,
             };
-            give(args.json.as_ref(), &comparison, || compared(&comparison))?;
+            give(args.result.json.as_ref(), &comparison, || compared(&comparison))?;
         }
     }
     saved

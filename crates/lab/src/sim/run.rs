@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::values::{Output, output};
+use crate::values::Output;
 use fulgurite_format::format_bytes;
 use fulgurite_sim::{Report, RunError};
 use fulgurite_sys::clock::process_cpu;
@@ -15,7 +15,7 @@ use fulgurite_term::report::table::table;
 use fulgurite_term::report::{say, write_as, write_file, write_stdout};
 use fulgurite_term::stderr::tell;
 
-use super::given::{SystemArgs, outputs, resolved, result, system};
+use super::given::{JsonArgs, SystemArgs, outputs, resolved, result, system};
 
 /// A system, and where its result is written.
 #[derive(Clone, Debug, Args)]
@@ -25,10 +25,8 @@ pub struct RunArgs {
     pub system: PathBuf,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// Write the result as JSON (to standard output without FILE or with `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
+    #[command(flatten)]
+    pub result: JsonArgs,
     /// Write the jobs of the run, for other systems of cores to replay: --trace FILE and
     /// workload.front = "recorded".
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -49,10 +47,8 @@ pub struct CompareArgs {
     pub systems: Vec<PathBuf>,
     #[command(flatten)]
     pub with: SystemArgs,
-    /// Write the results as JSON (to standard output without FILE or with `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
+    #[command(flatten)]
+    pub result: JsonArgs,
 }
 
 /// Runs a system.
@@ -60,7 +56,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if args.print_config {
         return say(resolved(&args.system, &args.with)?.trim_end());
     }
-    outputs(args.json.as_ref(), &[("--record", args.record.as_ref())], args.with.inputs(&args.system))?;
+    outputs(args.result.json.as_ref(), &[("--record", args.record.as_ref())], args.with.inputs(&args.system))?;
     let system = system(&args.system, &args.with)?;
     let begun = process_cpu();
     let (report, recording) = match &args.record {
@@ -77,7 +73,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     // Of this process alone: what else the machine does makes no simulator slower.
     let took = process_cpu().saturating_sub(begun).as_secs_f64().max(1e-9);
     warn(&report);
-    give(args.json.as_ref(), &report, || shown(&[&report]))?;
+    give(args.result.json.as_ref(), &report, || shown(&[&report]))?;
     if args.speed {
         let counted = report.counted();
         let speed = format!(
@@ -99,12 +95,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
 /// Runs several systems.
 pub fn compare(args: &CompareArgs) -> Result<()> {
     let inputs = args.systems.iter().chain(&args.with.trace.file).map(PathBuf::as_path);
-    outputs(args.json.as_ref(), &[], inputs)?;
+    outputs(args.result.json.as_ref(), &[], inputs)?;
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
-    give(args.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
+    give(args.result.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
 }
 
 /// Writes results where they were asked for. Where a file cannot be written, they are shown.

@@ -6,14 +6,13 @@ use anyhow::Result;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::values::{Output, output};
 use fulgurite_format::format_bytes;
 use fulgurite_sim::cores::RecordingSummary;
 use fulgurite_sim::trace::{Format, Summary, Trace};
 use fulgurite_term::bad_input::{OrBadInput, bad_input};
 use fulgurite_term::report::{write_as, write_file};
 
-use super::given::{Input, ReadingArgs, format, outputs, read_input};
+use super::given::{Input, JsonArgs, ReadingArgs, format, outputs, read_input};
 
 /// The most instructions of a recording that are written as ChampSim's: 4 GiB of them.
 const INSTRUCTIONS_MAX: u64 = 1 << 26;
@@ -26,10 +25,8 @@ pub struct TraceArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// Write the summary as JSON (to standard output without FILE or with `-`).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, value_parser = output)]
-    #[arg(default_missing_value = "-", value_hint = ValueHint::FilePath)]
-    pub json: Option<Output>,
+    #[command(flatten)]
+    pub result: JsonArgs,
     /// Write the trace in this format, to --out. Of a recording, those formats can be written that
     /// have no times: champsim, with its instructions, and ramulator2.
     #[arg(long, value_name = "FORMAT", value_parser = format, requires = "out")]
@@ -41,7 +38,7 @@ pub struct TraceArgs {
 
 /// Summarises a trace or a recording.
 pub fn run(args: &TraceArgs) -> Result<()> {
-    outputs(args.json.as_ref(), &[("--out", args.out.as_ref())], [args.file.as_path()])?;
+    outputs(args.result.json.as_ref(), &[("--out", args.out.as_ref())], [args.file.as_path()])?;
     match read_input(&args.file, &args.reading)? {
         Input::Trace(trace) => {
             let summary = trace.summary();
@@ -74,7 +71,7 @@ fn give(
         }
         _ => None,
     };
-    write_as(args.json.as_ref(), summary, text)?;
+    write_as(args.result.json.as_ref(), summary, text)?;
     written.map_or(Ok(()), |(path, bytes)| write_file(path, &bytes))
 }
 
