@@ -26,8 +26,8 @@ pub struct OnFlashArgs {
     /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
     /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
     /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
-    /// divided among concurrent configurations [default: emulated, and for `checkpoint` a file in
-    /// --dir that is removed at the end].
+    /// divided among concurrent configurations [default: emulated, and for `store --recovery` and
+    /// `store --sync` a file in --dir that is removed at the end].
     #[arg(long, value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE")]
     #[arg(value_parser = values::flash, value_hint = ValueHint::FilePath)]
     pub flash: Option<FlashChoice>,
@@ -45,15 +45,10 @@ pub struct OnFlashArgs {
 }
 
 impl OnFlashArgs {
-    /// The requested flash, for the checks. Otherwise a new file, or an emulated device.
-    pub fn wanted<'w>(&'w self, otherwise: &'w FlashChoice) -> Wanted<'w> {
-        let made = self.flash.is_none() && matches!(otherwise, FlashChoice::File(_));
-        Wanted {
-            flash: self.flash.as_ref().unwrap_or(otherwise),
-            create: self.create || made,
-            force: self.force,
-            share_frames: self.share_frames,
-        }
+    /// The requested flash, for the checks. Otherwise an emulated device.
+    pub fn wanted(&self) -> Wanted<'_> {
+        let OnFlashArgs { create, force, share_frames, .. } = *self;
+        Wanted { flash: self.flash.as_ref().unwrap_or(&FlashChoice::Emulated), create, force, share_frames }
     }
 }
 
@@ -114,7 +109,7 @@ impl FlashArgs {
     }
     /// The requested flash, for the checks.
     pub fn wanted(&self) -> Wanted<'_> {
-        self.on.wanted(&FlashChoice::Emulated)
+        self.on.wanted()
     }
     /// What was asked for.
     pub fn choice(&self) -> &FlashChoice {

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::args::MicroArgs;
 use crate::medium::{CheckedMedium, Holds, TestBed};
-use crate::values::{Config, FlashChoice, Measure};
+use crate::values::{Config, Measure};
 use fault::Faults;
 use fulgurite_harness::Spread;
 use fulgurite_harness::args::FlashArgs;

@@ -168,39 +168,25 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Paper {
     pub bytes_per_s: Option<f64>,
-    pub overhead_us: Option<f64>,
     pub overhead_share: Option<f64>,
-    pub from: &'static str,
 }
 
 impl Paper {
     /// Of a cell, if there is anything.
     pub fn of(cell: &Cell) -> Option<Paper> {
-        let none = Paper { bytes_per_s: None, overhead_us: None, overhead_share: None, from: "" };
+        let overhead = |share| Some(Paper { bytes_per_s: None, overhead_share: Some(share) });
+        let speed = |bytes_per_s| Some(Paper { bytes_per_s: Some(bytes_per_s), overhead_share: None });
         let Work { op, chunk, depth, buffer, .. } = cell.work;
         match (cell.figure, cell.how, chunk, op, depth) {
-            // 66.8% of a 4 KiB command. The time follows from the bandwidth, some 370 MB/s.
-            (Figure::Interface, How::Bypassed, 1, ..) => Some(Paper {
-                overhead_us: Some(22.0),
-                overhead_share: Some(0.668),
-                from: "6.2, figures 6 and 7",
-                ..none
-            }),
-            (Figure::Interface, How::Bypassed, 128, ..) => {
-                Some(Paper { overhead_share: Some(0.038), from: "6.2, figure 6", ..none })
-            }
-            (Figure::Interface, How::Copy, 128, ..) => {
-                Some(Paper { bytes_per_s: Some(366.7e6), from: "6.2, figure 6: by DMA", ..none })
-            }
-            (Figure::Buffer, How::NandDma, 64, ..) if buffer == Some(128) => {
-                Some(Paper { bytes_per_s: Some(436e6), from: "6.3, figure 8", ..none })
-            }
-            (Figure::Chunk, How::Nand, 128, Op::Read, 4) => {
-                Some(Paper { bytes_per_s: Some(432.2e6), from: "6.4, figure 9", ..none })
-            }
-            (Figure::Chunk, How::Nand, 128, Op::Write, 4) => {
-                Some(Paper { bytes_per_s: Some(95.8e6), from: "6.4, figure 9", ..none })
-            }
+            // 6.2 and figure 6, its copies by DMA.
+            (Figure::Interface, How::Bypassed, 1, ..) => overhead(0.668),
+            (Figure::Interface, How::Bypassed, 128, ..) => overhead(0.038),
+            (Figure::Interface, How::Copy, 128, ..) => speed(366.7e6),
+            // 6.3 and figure 8.
+            (Figure::Buffer, How::NandDma, 64, ..) if buffer == Some(128) => speed(436e6),
+            // 6.4 and figure 9.
+            (Figure::Chunk, How::Nand, 128, Op::Read, 4) => speed(432.2e6),
+            (Figure::Chunk, How::Nand, 128, Op::Write, 4) => speed(95.8e6),
             _ => None,
         }
     }

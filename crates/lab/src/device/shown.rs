@@ -13,35 +13,29 @@ use fulgurite_term::report::table::{self, Columns, or_dash};
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     what: String,
-    /// The median of the rounds.
-    found: f64,
     spread: Spread,
     unit: &'static str,
     /// At most, or at least.
     most: Option<f64>,
     least: Option<f64>,
-    met: bool,
 }
 
 impl Goal {
     fn at_most(what: String, spread: Spread, most: f64, unit: &'static str) -> Goal {
-        let found = spread.median;
-        Goal { what, found, spread, unit, most: Some(most), least: None, met: found <= most }
+        Goal { what, spread, unit, most: Some(most), least: None }
     }
     fn at_least(what: String, spread: Spread, least: f64, unit: &'static str) -> Goal {
-        let found = spread.median;
-        Goal { what, found, spread, unit, most: None, least: Some(least), met: found >= least }
+        Goal { what, spread, unit, most: None, least: Some(least) }
     }
     pub fn line(&self) -> String {
-        let bound = match (self.most, self.least) {
-            (Some(most), _) => format!("at most {}", table::number(most)),
-            (_, Some(least)) => format!("at least {}", table::number(least)),
-            _ => "no bound".to_owned(),
+        let Spread { median, min, max } = self.spread;
+        let (bound, is_met) = match (self.most, self.least) {
+            (Some(most), _) => (format!("at most {}", table::number(most)), median <= most),
+            (_, least) => (format!("at least {}", or_dash(least, table::number)), least.is_none_or(|l| median >= l)),
         };
-        let met = if self.met { "met" } else { "missed" };
-        let Spread { min, max, .. } = self.spread;
+        let met = if is_met { "met" } else { "missed" };
         let by_round = format!("{} to {} by round", table::number(min), table::number(max));
-        format!("{}: {} {} ({by_round}; {bound}: {met})", self.what, table::number(self.found), self.unit)
+        format!("{}: {} {} ({by_round}; {bound}: {met})", self.what, table::number(median), self.unit)
     }
 }
 

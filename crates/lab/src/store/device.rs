@@ -12,9 +12,9 @@ use fulgurite_store::{Pool, StoreConfig};
 use serde::Serialize;
 
 use super::content;
+use super::counted::sync_every;
 use super::drive::{Driver, Kind, Load};
 use super::medium::{self, CheckedPoolMedium};
-use super::overwrites::SYNC_EVERY;
 use fulgurite_flash::Mover;
 use fulgurite_harness::Spread;
 use fulgurite_term::interrupt::Interrupt;
@@ -55,16 +55,12 @@ pub struct Row {
     device_writes_per_write: Option<f64>,
 }
 
-/// The pool's place in the turns. The others are the medium, without and with sums.
+/// Places in the turns: the pool's, and the medium's, without and with sums.
 const POOL: usize = 0;
-
-/// Requests a second in one round.
-struct Rates {
-    pool: f64,
-    raw: f64,
-    /// 0 of writes.
-    summed: f64,
-}
+const RAW: usize = 1;
+const SUMMED: usize = 2;
+/// Requests a second of each in one round; 0 of writes with sums.
+type Rates = [f64; 3];
 
 pub struct Setting {
     pub pool_bytes: u64,
@@ -83,7 +79,7 @@ pub fn medium_bytes(pool_bytes: u64) -> u64 {
 pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interrupt) -> Result<Vec<Row>> {
     let geometry = medium::geometry(setting.pool_bytes)?;
     let live = medium::subpages_at(geometry, FULL);
-    let flush_every = ((f64::from(live) * SYNC_EVERY / 100.0) as u64).max(1);
+    let flush_every = sync_every(live);
     let medium = judged.make(interrupt)?;
     let flash = medium.open(medium_bytes(setting.pool_bytes))?;
     medium::format(&flash, geometry)?;
@@ -126,8 +122,7 @@ pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interru
                 }
             }
             if round > 0 {
-                let [pool, raw, summed] = rate;
-                rates[number].push(Rates { pool, raw, summed });
+                rates[number].push(rate);
                 bar.inc(1);
             }
         }
@@ -147,12 +142,12 @@ pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interru
             depth: kind.depth(),
             sync_every: writes.then_some(flush_every),
             rounds: rates.len(),
-            raw_per_s: spread(|r| r.raw),
-            summed_per_s: kind.reads().then(|| spread(|r| r.summed)),
-            pool_per_s: spread(|r| r.pool),
-            ratio: spread(|r| r.pool / r.raw),
-            summed_ratio: kind.reads().then(|| spread(|r| r.summed / r.raw)),
-            of_summed: kind.reads().then(|| spread(|r| r.pool / r.summed)),
+            raw_per_s: spread(|r| r[RAW]),
+            summed_per_s: kind.reads().then(|| spread(|r| r[SUMMED])),
+            pool_per_s: spread(|r| r[POOL]),
+            ratio: spread(|r| r[POOL] / r[RAW]),
+            summed_ratio: kind.reads().then(|| spread(|r| r[SUMMED] / r[RAW])),
+            of_summed: kind.reads().then(|| spread(|r| r[POOL] / r[SUMMED])),
             device_writes_per_write: (writes && written > 0).then(|| reached as f64 / written as f64),
         }
     };

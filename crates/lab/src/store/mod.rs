@@ -2,9 +2,11 @@
 //!
 //! Three benchmarks: the store's writes and DRAM (`overwrites`), with objects (`objects`) and the
 //! medium's speed (`device`). The time to open a pool after a crash (`recovery`). The time of a
-//! sync (`sync`), also of a running program (`programs`).
+//! sync (`sync`), also of a running program (`programs`). What is counted and not timed is of a
+//! store whose flash answers at once (`counted`).
 
 mod content;
+mod counted;
 mod device;
 mod drive;
 mod medium;

@@ -4,15 +4,14 @@
 //! As in [`super::overwrites`] nothing is timed: the store decides, and its requests are answered
 //! at once. Both pools have the same flash, and are equally full.
 
-use std::collections::HashMap;
-
 use anyhow::{Result, ensure};
-use fulgurite_format::{PAYLOAD_BYTES, PoolId, SUBPAGE_BYTES, crc32c};
-use fulgurite_store::{Geometry, Store, StoreConfig, recover};
+use fulgurite_format::{PAYLOAD_BYTES, SUBPAGE_BYTES, crc32c};
+use fulgurite_store::{Geometry, StoreConfig};
 use fulgurite_workloads::Random;
 use serde::Serialize;
 
-use super::overwrites::{Metadata, SYNC_EVERY};
+use super::counted::{Counted, in_batches};
+use super::medium;
 use crate::args::StoreArgs;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::progress;
@@ -49,9 +48,7 @@ pub struct Row {
 fn pool(flash_pages: u32, bytes: usize, packed: bool) -> Result<(Geometry, u32)> {
     if !packed {
         let geometry = Geometry::new(flash_pages, EXTENT_PAGES, None)?;
-        let extents = geometry.extents - geometry.fixed_extents() - geometry.reserved_extents();
-        let subpages = f64::from(extents * geometry.data_pages()) * FULL;
-        return Ok((geometry, (subpages as u32).min(geometry.subpages)));
+        return Ok((geometry, medium::subpages_at(geometry, FULL * 100.0)));
     }
     let geometry = Geometry::with_objects(flash_pages, EXTENT_PAGES, 16)?;
     let mut count = 16;
@@ -73,66 +70,48 @@ fn content(object: u32, times: u64, into: &mut [u8]) {
 }
 
 struct Writer {
-    store: Store,
-    flash: Metadata,
+    counted: Counted,
     bytes: usize,
     packed: bool,
     times: Vec<u64>,
-    unsynced: u64,
-    sync_every: u64,
 }
 
 impl Writer {
-    fn write(&mut self, batch: &mut Vec<u32>) -> Result<()> {
-        batch.sort_unstable();
-        batch.dedup();
+    fn write(&mut self, batch: &[u32]) -> Result<()> {
         let mut buffer = vec![0; batch.len() * self.bytes];
         for (object, into) in batch.iter().zip(buffer.chunks_exact_mut(self.bytes)) {
             self.times[*object as usize] += 1;
             content(*object, self.times[*object as usize], into);
         }
         let objects: Vec<(u32, &[u8])> = batch.iter().copied().zip(buffer.chunks_exact(self.bytes)).collect();
-        let (mut rest, mut places) = (&objects[..], Vec::new());
+        let (mut rest, counted) = (&objects[..], &mut self.counted);
+        if !self.packed {
+            counted.place(batch)?;
+            return counted.wrote(batch.len());
+        }
         while !rest.is_empty() {
-            let taken = if self.packed {
-                let batch = self.store.write_objects(rest)?;
-                self.flash.serve(&mut self.store)?;
-                if batch.taken > 0 {
-                    let ended = self.store.take_batch(batch.number);
-                    ensure!(ended == Some(Ok(())), "a batch that was answered has not ended well: {ended:?}");
-                }
-                batch.taken
-            } else {
-                places.clear();
-                let subpages: Vec<u32> = rest.iter().map(|(subpage, _)| *subpage).collect();
-                self.store.place(&subpages, &mut places)?;
-                let mut written: Vec<_> = subpages.iter().zip(&places).map(|(s, place)| (*s, *place, 0)).collect();
-                self.store.written(&mut written)?;
-                self.flash.serve(&mut self.store)?;
-                places.len()
-            };
-            rest = &rest[taken..];
+            let batch = counted.store.write_objects(rest)?;
+            counted.serve()?;
+            if batch.taken > 0 {
+                let ended = counted.store.take_batch(batch.number);
+                ensure!(ended == Some(Ok(())), "a batch that was answered has not ended well: {ended:?}");
+            }
+            rest = &rest[batch.taken..];
         }
-        self.unsynced += batch.len() as u64;
-        if self.unsynced >= self.sync_every {
-            self.unsynced = 0;
-            self.store.sync()?;
-            self.flash.serve(&mut self.store)?;
-        }
-        batch.clear();
-        Ok(())
+        counted.wrote(batch.len())
     }
     /// Whether every object is there as it was written last.
     fn check(&self) -> Result<()> {
-        let wrong = self.store.state().audit();
+        let Counted { store, flash, .. } = &self.counted;
+        let wrong = store.state().audit();
         ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
         let mut expected = vec![0; self.bytes];
         for (object, times) in self.times.iter().enumerate().filter(|_| self.packed) {
             content(object as u32, *times, &mut expected);
-            let located = self.store.map().get(object as u32);
+            let located = store.map().get(object as u32);
             let found = located.and_then(|located| {
-                let at = self.store.state().objects().get(located.place)?;
-                let page = self.flash.pages.get(&at.flash_page)?;
+                let at = store.state().objects().get(located.place)?;
+                let page = flash.pages.get(&at.flash_page)?;
                 Some(page[at.range()] == expected[..] && crc32c(&expected) == located.checksum)
             });
             ensure!(found == Some(true), "object {object} is not what was written");
@@ -143,35 +122,21 @@ impl Writer {
 
 fn row(flash_pages: u32, bytes: usize, packed: bool, args: &StoreArgs, interrupt: &Interrupt) -> Result<Row> {
     let (geometry, count) = pool(flash_pages, bytes, packed)?;
-    let mut flash = Metadata { pages: HashMap::new(), flash_pages };
-    flash.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
-    let (store, _) = recover(&mut flash, StoreConfig::default())?;
-    let sync_every = ((f64::from(count) * SYNC_EVERY / 100.0) as u64).max(1);
-    let times = vec![0; count as usize];
-    let mut writer = Writer { store, flash, bytes, packed, times, unsynced: 0, sync_every };
-    let mut batch = Vec::with_capacity(BATCH);
-    for object in 0..count {
-        batch.push(object);
-        if batch.len() == BATCH || object + 1 == count {
-            writer.write(&mut batch)?;
-            interrupt.check()?;
-        }
-    }
+    let counted = Counted::new(geometry, StoreConfig::default(), count)?;
+    let mut writer = Writer { counted, bytes, packed, times: vec![0; count as usize] };
+    let write = |writer: &mut Writer, batch: &[u32]| {
+        writer.write(batch)?;
+        interrupt.check()
+    };
+    in_batches(0..count, BATCH, |batch| write(&mut writer, batch))?;
     let mut random = Random::new(args.output.seed, 0);
-    let writes = OVERWRITES * u64::from(count);
-    let mut before = writer.store.counters();
-    for i in 0..writes {
-        if i == writes / 2 {
-            before = writer.store.counters();
-        }
-        batch.push(random.below(u64::from(count)) as u32);
-        if batch.len() == BATCH {
-            writer.write(&mut batch)?;
-            interrupt.check()?;
-        }
-    }
+    let mut next = || random.below(u64::from(count)) as u32;
+    let half = OVERWRITES * u64::from(count) / 2;
+    in_batches((0..half).map(|_| next()), BATCH, |batch| write(&mut writer, batch))?;
+    let before = writer.counted.store.counters();
+    in_batches((0..half).map(|_| next()), BATCH, |batch| write(&mut writer, batch))?;
     writer.check()?;
-    let after = writer.store.counters();
+    let after = writer.counted.store.counters();
     let (data, changed) = if packed {
         let pages = |c: fulgurite_store::StoreCounters| c.object_pages + c.object_pages_copied;
         (pages(after) - pages(before), after.object_bytes - before.object_bytes)
@@ -192,7 +157,7 @@ fn row(flash_pages: u32, bytes: usize, packed: bool, args: &StoreArgs, interrupt
         data_per_byte: per_byte(data),
         metadata_per_byte: per_byte(metadata),
         bytes_per_byte: per_byte(data + metadata),
-        dram_share: writer.store.info().dram_bytes as f64 / live_bytes as f64,
+        dram_share: writer.counted.store.info().dram_bytes as f64 / live_bytes as f64,
     })
 }
 

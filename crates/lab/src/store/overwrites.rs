@@ -4,17 +4,16 @@
 //! at once. The real store decides. The simulation that it is compared with has its reclaim policy
 //! alone. [`super::device`] has the times.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use fulgurite_flash::FlashError;
-use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, format_bytes, zero_page};
-use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::{Geometry, Store, StoreConfig};
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
-use super::medium::{CheckedPoolMedium, Otherwise, geometry_of};
+use super::counted::{Counted, in_batches, sync_every};
+use super::medium::{self, CheckedPoolMedium, Otherwise, geometry_of};
 use super::{device, objects, simulate};
 use crate::args::StoreArgs;
 use crate::values::VictimChoice;
@@ -54,40 +53,6 @@ struct Row {
     dram_share: f64,
 }
 
-/// Flash of which only metadata is kept.
-pub(super) struct Metadata {
-    pub pages: HashMap<u32, PageBuffer>,
-    pub flash_pages: u32,
-}
-
-impl ReadPages for Metadata {
-    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
-        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
-    }
-    fn flash_pages(&self) -> u32 {
-        self.flash_pages
-    }
-}
-
-impl Metadata {
-    /// Answers all that the store asks for.
-    pub fn serve(&mut self, store: &mut Store) -> Result<()> {
-        while let Some((id, io)) = store.next_io() {
-            let outcome = match io {
-                Io::Write { place, page } => {
-                    self.pages.insert(place, page);
-                    Outcome::Done
-                }
-                Io::Read { place } => Outcome::Read(self.read(place, 0)?),
-                Io::Copy { .. } => Outcome::Copied(0),
-                Io::Flush => Outcome::Done,
-            };
-            store.done(id, outcome);
-        }
-        store.poisoned().map_or(Ok(()), |e| Err(e.into()))
-    }
-}
-
 const EXTENT_PAGES: u32 = 512;
 /// Subpages that a batch of write-backs has.
 const BATCH: usize = 64;
@@ -96,8 +61,6 @@ const OVERWRITES: u64 = 4;
 /// Live data in percent of what is not reserve.
 const FULL: [f64; 5] = [50.0, 60.0, 70.0, 80.0, 90.0];
 const QUICK_FULL: [f64; 1] = [80.0];
-/// A sync follows this amount of writes, in percent of the data.
-pub(super) const SYNC_EVERY: f64 = 0.5;
 
 names! {
     /// In which order it writes.
@@ -230,66 +193,32 @@ fn row(
     args: &StoreArgs,
     interrupt: &Interrupt,
 ) -> Result<Row> {
-    let reserve = geometry.reserved_extents();
-    let extents = geometry.extents - geometry.fixed_extents();
-    let subpages = f64::from((extents - reserve) * geometry.data_pages()) * full / 100.0;
-    let subpages = (subpages as u32).min(geometry.subpages);
-    let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
-    metadata.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
+    let subpages = medium::subpages_at(geometry, full);
     let mut config = StoreConfig::default();
     config.victims = victims.policy();
-    let (mut store, _) = recover(&mut metadata, config)?;
-    let sync_every = ((f64::from(subpages) * SYNC_EVERY / 100.0) as u64).max(1);
-    let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
-    let mut unsynced = 0;
-    let mut write = |store: &mut Store, batch: &mut Vec<u32>| -> Result<()> {
-        batch.sort_unstable();
-        batch.dedup();
-        let (mut rest, mut places) = (&batch[..], Vec::new());
-        while !rest.is_empty() {
-            places.clear();
-            store.place(rest, &mut places)?;
-            let mut written: Vec<_> = rest.iter().zip(&places).map(|(subpage, place)| (*subpage, *place, 0)).collect();
-            store.written(&mut written)?;
-            rest = &rest[places.len()..];
-            metadata.serve(store)?;
-        }
-        unsynced += batch.len() as u64;
-        if unsynced >= sync_every {
-            unsynced = 0;
-            store.sync()?;
-            metadata.serve(store)?;
-        }
-        batch.clear();
+    let mut counted = Counted::new(geometry, config, subpages)?;
+    let write = |counted: &mut Counted, batch: &[u32]| {
+        counted.place(batch)?;
+        counted.wrote(batch.len())?;
         interrupt.check()
     };
-    let mut batch = Vec::with_capacity(BATCH);
-    for subpage in 0..subpages {
-        batch.push(subpage);
-        if batch.len() == BATCH || subpage + 1 == subpages {
-            write(&mut store, &mut batch)?;
-        }
-    }
+    let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
     let dram_share = |store: &Store| store.info().dram_bytes as f64 / live_bytes as f64;
-    let dram_share_filled = dram_share(&store);
+    in_batches(0..subpages, BATCH, |batch| write(&mut counted, batch))?;
+    let dram_share_filled = dram_share(&counted.store);
     let mut next = Next::new(pattern, subpages, args.output.seed)?;
     let writes = OVERWRITES * u64::from(subpages);
-    let mut before = store.counters();
-    for i in 0..writes {
-        if i == writes / 2 {
-            before = store.counters();
-        }
-        batch.push(next.subpage());
-        if batch.len() == BATCH {
-            write(&mut store, &mut batch)?;
-        }
-    }
+    in_batches((0..writes / 2).map(|_| next.subpage()), BATCH, |batch| write(&mut counted, batch))?;
+    let before = counted.store.counters();
+    in_batches((writes / 2..writes).map(|_| next.subpage()), BATCH, |batch| write(&mut counted, batch))?;
+    let store = counted.store;
     let after = store.counters();
     let (written, copied) = (after.written - before.written, after.copied - before.copied);
     let pages = after.metadata - before.metadata;
     let wrong = store.state().audit();
     anyhow::ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     let (extent_pages, policy) = (geometry.data_pages(), victims.policy());
+    let (extents, reserve) = (geometry.extents - geometry.fixed_extents(), geometry.reserved_extents());
     let setting = simulate::Setting { subpages, extents, extent_pages, reserve, victims: policy };
     let mut next = Next::new(pattern, subpages, args.output.seed + 1)?;
     let simulated = simulate::amplification(setting, writes, || next.subpage());
@@ -300,7 +229,7 @@ fn row(
         victims: victims.name(),
         pool_bytes: u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64,
         live_bytes,
-        sync_every_bytes: sync_every * SUBPAGE_BYTES as u64,
+        sync_every_bytes: sync_every(subpages) * SUBPAGE_BYTES as u64,
         written,
         amplification,
         simulated,
