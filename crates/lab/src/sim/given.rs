@@ -30,7 +30,7 @@ pub struct SystemArgs {
     pub trace: TraceFileArgs,
 }
 
-/// Where a result goes.
+/// Where a result is written.
 #[derive(Clone, Debug, Args)]
 pub struct JsonArgs {
     /// Write what is shown as JSON (to standard output without FILE or with `-`).
