@@ -18,9 +18,9 @@ use fulgurite_format::format_bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use crate::Spread;
 use crate::privileged::{Capabilities, Helper, Request};
 use crate::rows::Percentiles;
-use crate::{Measured, Spread};
 use fulgurite_term::interrupt::{Interrupt, Interrupted, go_on};
 use fulgurite_term::machine::Machine;
 use fulgurite_term::report::charts::{Bar, Bars, stack};
@@ -113,27 +113,23 @@ impl Experiment {
     /// The helper's.
     pub fn limit(&mut self, pid: u32, limit_bytes: u64, may_swap: bool) -> Result<Group> {
         if self.capabilities.cgroup_missing.is_some() {
-            return Ok(Group::default());
+            return Ok(Group { pid, ..Group::default() });
         }
         let name = format!("turns-{}", self.number());
         self.helper.perform(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap: !may_swap })?;
         self.helper.perform(&Request::Join { name: name.clone(), pid })?;
-        Ok(Group { name: Some(name), limit_bytes: Some(limit_bytes), peak_bytes: None })
+        Ok(Group { pid, name: Some(name), limit_bytes: Some(limit_bytes), peak_bytes: None })
     }
     /// Has a process do something while the others are stopped. None of one that has ended. One
     /// that fails is ended.
     ///
     /// # Errors
     /// What it failed with, and [`Killed`] where that is why; interrupted.
-    pub fn ask<P: Process, T>(
-        &mut self,
-        one: &mut Contestant<P>,
-        what: impl FnOnce(&mut P) -> Result<T>,
-    ) -> Result<Option<T>> {
+    pub fn ask<P, T>(&mut self, one: &mut Contestant<P>, what: impl FnOnce(&mut P) -> Result<T>) -> Result<Option<T>> {
         let Some(process) = &mut one.process else { return Ok(None) };
-        signal(process, Signal::CONT);
+        signal(one.group.pid, Signal::CONT);
         let asked = what(process);
-        signal(process, Signal::STOP);
+        signal(one.group.pid, Signal::STOP);
         match asked {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if error.is::<Interrupted>() => Err(error),
@@ -195,9 +191,10 @@ impl Experiment {
     }
 }
 
-/// The cgroup of a process; of none without cgroups.
+/// A process and its cgroup; none without cgroups.
 #[derive(Debug, Default)]
 pub struct Group {
+    pub pid: u32,
     name: Option<String>,
     /// What it may use.
     pub limit_bytes: Option<u64>,
@@ -205,20 +202,8 @@ pub struct Group {
     pub peak_bytes: Option<u64>,
 }
 
-/// What can be stopped, and goes on.
-pub trait Process {
-    /// Its number.
-    fn pid(&self) -> u32;
-}
-
-impl Process for Measured {
-    fn pid(&self) -> u32 {
-        Measured::pid(self)
-    }
-}
-
-fn signal(process: &impl Process, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(process.pid().cast_signed()) {
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
         let _ = kill_process(pid, signal);
     }
 }

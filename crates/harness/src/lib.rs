@@ -3,11 +3,13 @@
 //!
 //! Processes are started and asked over pipes ([`own_process`]), in cgroups and on a swap file of
 //! their own ([`privileged`]), with what they use ([`Usage`], [`kernel_threads`]), their
-//! [`Latencies`], and the [`Spread`] of their rounds. A comparison has a workload's data, built
-//! once ([`image`]), configurations in processes of their own ([`session`], [`child`]), and
-//! requests that are the same for all ([`calibrate`]). It has rounds in turns ([`rounds`]) that
-//! other work does not disturb ([`disturbance`]), and rows, bars and curves in the end
-//! ([`comparison`], [`rows`]).
+//! [`Latencies`], and the [`Spread`] of their rounds. An [`experiment`] has them do the same in
+//! turns, by rounds, and makes rows, a table and a drawing of that.
+//!
+//! A comparison is an experiment with a workload's data, built once ([`image`]), configurations in
+//! processes of their own ([`session`], [`child`]), and requests that are the same for all
+//! ([`calibrate`]). Other work does not disturb its rounds ([`rounds`], [`disturbance`]), and its
+//! rows have bars and curves ([`comparison`], [`rows`]).
 //!
 //! A program says which workloads it has ([`Catalog`]): no others are built into it.
 #![deny(unsafe_code)]

@@ -15,7 +15,7 @@ use super::args::RunBenchArgs;
 use super::figures::{Counters, FIGURES_EVERY, FigureReader};
 use crate::values::{Part, Under};
 use fulgurite_harness::checks;
-use fulgurite_harness::experiment::{self, Experiment, Process, Turn};
+use fulgurite_harness::experiment::{self, Experiment, Turn};
 use fulgurite_harness::fio;
 use fulgurite_harness::kernel_threads;
 use fulgurite_harness::own_process::{Measured, sibling_program};
@@ -209,9 +209,8 @@ impl Contest {
         one: &mut Contestant,
         what: impl FnOnce(&mut Program) -> Result<Outcome>,
     ) -> Result<Option<Turn>> {
-        let (ours, reader) = (one.under.ours(), one.reader.clone());
+        let (ours, reader, pid) = (one.under.ours(), one.reader.clone(), one.one.group.pid);
         self.ask(one, |program| {
-            let pid = program.pid();
             let before = Counters::of(pid, &reader, ours);
             let (outcome, kernel) = kernel_threads::during(|| what(program))?;
             let used = Counters::of(pid, &reader, ours).since(before);
@@ -263,19 +262,6 @@ impl Contestant {
         match &mut self.one.process {
             Some(Program::Server(child)) => matches!(child.try_wait(), Ok(None)),
             other => other.is_some(),
-        }
-    }
-    /// The number of its process.
-    pub fn pid(&self) -> Option<u32> {
-        self.one.process.as_ref().map(Program::pid)
-    }
-}
-
-impl Process for Program {
-    fn pid(&self) -> u32 {
-        match self {
-            Program::Driven(process) => process.pid(),
-            Program::Server(child) => child.id(),
         }
     }
 }

@@ -86,7 +86,7 @@ pub fn take_turns(
 /// Pages of flash in a turn as a multiple of fio's: on the file of the run, or on a file next to it
 /// where fio writes.
 fn share_of_fio(contest: &mut Contest, one: &Contestant, work: &Work, turn: &Turn) -> Option<f64> {
-    let own = flash_of(one.pid()?)?;
+    let own = flash_of(one.one.group.pid)?;
     let pages = Pages { reads: turn.reads, writes: turn.writes(), elapsed_ns: turn.elapsed_ns };
     let path = if fio::only_reads(pages.read_share()) { Ok(own) } else { contest.second_file() };
     let (bytes, time) = (contest.args.data_bytes(), contest.args.round_time());
