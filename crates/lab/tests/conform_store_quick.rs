@@ -32,7 +32,7 @@ fn tidy(directory: &Path) {
 #[test]
 fn overwrites_and_the_medium() {
     let directory = tempfile::tempdir().unwrap();
-    let (json, drawing) = bench(directory.path(), &["store", "--size", "128M"]);
+    let (json, drawing) = bench(directory.path(), &["store"]);
     let counted = rows(&json, "rows");
     assert_eq!(counted.len(), 3);
     for row in counted {
