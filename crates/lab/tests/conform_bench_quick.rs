@@ -85,7 +85,6 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
     for (words, part) in [
         (&["sim", "predict", nand_only][..], "fulgurite-lab micro --system"),
         (&["sim", "predict", "--from", "p.json", "--beside", "p.json"], "p.json: not what was expected"),
-        (&["sim", "predict", "s.toml", "--beside", "live.json"], "--from"),
         (&["sim", "predict", "--from", "nowhere.json", "--beside", "live.json"], "nowhere.json"),
         (&["sim", "predict", "--from", "p.json", "--beside", "five.json"], "the time between misses must agree"),
         (&["sim", "predict"], "SYSTEM"),

@@ -48,7 +48,7 @@ pub struct PredictArgs {
     #[arg(conflicts_with = "systems")]
     pub from: Option<PathBuf>,
     /// Compare the predictions with a kept `live --json`.
-    #[arg(long, value_name = "LIVE.json", value_hint = ValueHint::FilePath, requires = "from")]
+    #[arg(long, value_name = "LIVE.json", value_hint = ValueHint::FilePath)]
     pub beside: Option<PathBuf>,
     #[command(flatten)]
     pub result: JsonArgs,
