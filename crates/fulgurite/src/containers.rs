@@ -296,33 +296,7 @@ pub use fulgurite_memory::MasstreeRoot;
 /// # }
 /// ```
 pub use fulgurite_memory::MasstreeShape;
-pub use fulgurite_memory::{KEY_BYTES_MAX, Masstree, Ranged, RedBlackTree, VALUE_BYTES_MAX, hash_bytes};
-
-/// What leads to a [`RedBlackTree`], for a program that keeps it by itself.
-///
-/// ```
-/// use fulgurite::containers::{RedBlackTree, RedBlackTreeRoot};
-/// use fulgurite::latches::VersionLatch;
-/// use fulgurite::views::Ptr;
-/// use fulgurite::{Fulgurite, Medium, Memory};
-///
-/// type Levels = RedBlackTree<u32, u64, VersionLatch>;
-///
-/// # fn main() -> Result<(), fulgurite::Error> {
-/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
-/// let heap = memory.heap("1M")?;
-/// let kept = Ptr::<RedBlackTreeRoot>::new(memory.region(4096)?.base);
-/// memory.run(|m| {
-///     let levels = Levels::create(m, heap.clone(), 64)?;
-///     levels.insert(m, &3, 300)?;
-///     m.store(kept, levels.root())
-/// })?;
-/// let levels = Levels::open(memory.run(|m| m.load(kept))?, heap, 64)?;
-/// assert_eq!(memory.run(|m| levels.get(m, &3))?, Some(300));
-/// # Ok(())
-/// # }
-/// ```
-pub use fulgurite_memory::RedBlackTreeRoot;
+pub use fulgurite_memory::{KEY_BYTES_MAX, Masstree, Ranged, VALUE_BYTES_MAX, hash_bytes};
 
 /// Objects of a heap that were taken together, to build something at once.
 ///

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fulgurite_memory::{
-    AccessError, Array, BPlusTree, Blobs, Container, HashMap, Heap, KeyHash, Masstree, OrderedBlobs, Ptr, RedBlackTree,
-    Region, RootEntry, RootError, Stored, VersionLatch,
+    AccessError, Array, BPlusTree, Blobs, Container, HashMap, Heap, KeyHash, Masstree, OrderedBlobs, Ptr, Region,
+    RootEntry, RootError, Stored, VersionLatch,
 };
 use fulgurite_runtime::Context;
 
@@ -105,20 +105,6 @@ impl Named<'_> {
         size: impl Into<Size>,
     ) -> Result<Handle<BPlusTree<V, VersionLatch>>, Error> {
         self.container(size.into().bytes()?, 0, |m, heap, _| BPlusTree::create(m, heap.clone(), LATCHES))
-    }
-
-    /// A red-black tree, whose nodes take up to `size`: a number of bytes, or text
-    /// such as `"64M"`. It does not grow beyond that: an insert then fails with
-    /// [`AccessError::NoSpace`].
-    ///
-    /// # Errors
-    /// As [`Named::hash_map`].
-    pub fn red_black_tree<K, V>(&self, size: impl Into<Size>) -> Result<Handle<RedBlackTree<K, V, VersionLatch>>, Error>
-    where
-        K: Stored + Ord + Send + Sync,
-        V: Stored + Send + Sync,
-    {
-        self.container(size.into().bytes()?, 0, |m, heap, _| RedBlackTree::create(m, heap.clone(), LATCHES))
     }
 
     /// A trie of byte strings, whose nodes take up to `size`: a number of bytes, or text

@@ -5,10 +5,13 @@
 //! the pool itself. A pinned token keeps pages from being removed. It is rolled back to, and all of
 //! them are there. Then a process is killed at each of the first syncs after a removal. The pool is
 //! opened, and has all or nothing by the name. What was left is removed with later syncs.
+//! A container of a kind that there was in earlier versions is refused by name, and removed.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::Arc;
 
+use fulgurite::containers::{Container, RootError, TypePart};
 use fulgurite::{AccessError, Address, Durability, Error, Fulgurite, Heap, Medium, Memory, views::Ptr};
 use fulgurite_testkit as trials;
 
@@ -24,7 +27,7 @@ fn open(medium: Medium, durability: Durability) -> Fulgurite {
     let builder = Fulgurite::builder(medium).dram("4M").durability(durability).keep_tokens(1);
     builder.with(|runtime| runtime.stack(128 << 10).fibers(16)).start().unwrap()
 }
-fn large(memory: &Fulgurite) -> std::sync::Arc<Heap> {
+fn large(memory: &Fulgurite) -> Arc<Heap> {
     memory.named("large").heap("1M").unwrap()
 }
 fn syncs(memory: &Fulgurite, count: usize) {
@@ -207,4 +210,54 @@ fn a_kill_leaves_all_of_it_or_goes_on() {
         let left = live(&copy);
         assert!(left < OBJECTS / 10, "kill {told}: {left} flash pages are still needed");
     }
+}
+
+/// A red-black tree, under the name of its type and with its root as long as in earlier versions.
+struct RedBlackTree;
+
+impl Container for RedBlackTree {
+    type Root = [u64; 2];
+    fn type_name() -> String {
+        "red-black tree of u64 to u64".into()
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<u64>(); 2]
+    }
+    fn root_record(&self) -> [u64; 2] {
+        [1 << 20, 8 << 32 | 8]
+    }
+    fn open_root<M: Memory>(_: &mut M, _: [u64; 2], _: &Arc<Heap>, _: usize) -> Result<Self, AccessError> {
+        unreachable!("it is made here, and opened as something else")
+    }
+    fn disturb(&self, _: bool) {}
+}
+
+#[test]
+fn a_kind_that_is_gone_is_refused_by_name_and_can_be_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = open(Medium::new_pool(&path, "16M"), Durability::Sync);
+    drop(memory.named("levels").container("1M", 0, |_, _, _| Ok(RedBlackTree)).unwrap());
+    memory.sync().unwrap();
+    drop(memory);
+
+    let memory = open(Medium::pool(&path), Durability::Sync);
+    let named = memory.named("levels");
+    let refused = [
+        named.b_plus_tree::<u64>("1M").err(),
+        named.hash_map::<u64, u64>(100).err(),
+        named.masstree("1M").err(),
+        named.blobs::<u64>(100, "1M").err(),
+        named.heap("1M").err(),
+        named.value(0u64).err(),
+    ];
+    for error in refused.into_iter().map(|error| error.expect("it is something else")) {
+        let named =
+            matches!(&error, Error::Root(RootError::WrongType { found, .. }) if *found == RedBlackTree::type_name());
+        assert!(named, "{error}");
+    }
+    named.remove().unwrap();
+    memory.sync().unwrap();
+    let tree = named.b_plus_tree::<u64>("1M").unwrap();
+    assert_eq!(memory.run(|m| tree.insert(m, 1, 2)), Ok(None));
 }

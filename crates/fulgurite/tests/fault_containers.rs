@@ -21,7 +21,6 @@ use std::time::Duration;
 use fulgurite::{
     AccessError, Address, BPlusTree, Blobs, Context, HashMap, Heap, JobOptions, Memory, OrderedBlobs, Region,
     Transactions,
-    containers::RedBlackTree,
     latches::{FiberLatch, Latch, VersionLatch},
     media::Flash,
     runtime::{BuildError, Runtime},
@@ -133,38 +132,6 @@ impl<L: Latch> Map for BPlusTree<Value, L> {
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         Ok(BPlusTree::check(self, memory)?.keys)
-    }
-}
-
-impl<L: Latch> Map for RedBlackTree<u64, Value, L> {
-    const NAME: &'static str = "red-black tree";
-    const PINS: u32 = RedBlackTree::<u64, Value, L>::PINS;
-    fn create<M: Memory>(memory: &mut M) -> Result<Self, AccessError> {
-        let heap = heap(memory)?;
-        RedBlackTree::create(memory, heap, LATCHES)
-    }
-    fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
-        Ok(RedBlackTree::get(self, memory, &key)?.as_ref().map(whole))
-    }
-    fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: u64) -> Result<Option<u64>, AccessError> {
-        Ok(RedBlackTree::insert(self, memory, &key, [value; 6])?.as_ref().map(whole))
-    }
-    fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<u64>, AccessError> {
-        Ok(RedBlackTree::remove(self, memory, &key)?.as_ref().map(whole))
-    }
-    fn increase<M: Memory>(&self, memory: &mut M, key: u64) -> Result<bool, AccessError> {
-        Ok(RedBlackTree::update(self, memory, &key, |value| *value = [whole(value) + JOBS; 6])?.is_some())
-    }
-    fn entries<M: Memory>(&self, memory: &mut M) -> Result<Vec<(u64, u64)>, AccessError> {
-        let mut entries = Vec::new();
-        self.range(memory, .., |key, value| {
-            entries.push((*key, whole(value)));
-            true
-        })?;
-        Ok(entries)
-    }
-    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
-        RedBlackTree::check(self, memory)
     }
 }
 
@@ -616,7 +583,6 @@ macro_rules! maps {
 maps! {
     hash_maps, HashMap<u64, Value>, 61;
     b_plus_trees, BPlusTree<Value>, 63;
-    red_black_trees, RedBlackTree<u64, Value>, 65;
     tries_of_trees, Masstree<>, 67;
     blobs_by_numbers, Blobs<u64>, 71;
     blobs_by_strings, OrderedBlobs<>, 73;

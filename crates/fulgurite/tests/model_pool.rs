@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use fulgurite::{
     AccessError, Address, Array, BPlusTree, Blobs, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions,
     Medium, Memory, OrderedBlobs, Region, Rooted,
-    containers::{Masstree, RedBlackTree, RootError},
+    containers::{Masstree, RootError},
     latches::{NoLatch, VersionLatch},
     pool::{Controller, Permissions, PoolError},
     views::{Pinned, Ptr},
@@ -34,7 +34,6 @@ const TOKENS: usize = 64;
 struct Model {
     hashed: BTreeMap<u64, u64>,
     tree: BTreeMap<u64, u64>,
-    red_black: BTreeMap<u64, u64>,
     trie: BTreeMap<Vec<u8>, u64>,
     array: BTreeMap<u64, u64>,
     objects: Vec<(Address, usize, u64)>,
@@ -50,7 +49,6 @@ type Hashed = HashMap<u64, [u64; 4], VersionLatch>;
 struct Data {
     hashed: Arc<Rooted<Hashed>>,
     tree: Arc<Rooted<BPlusTree<u64, VersionLatch>>>,
-    red_black: Arc<Rooted<RedBlackTree<u64, u64, VersionLatch>>>,
     trie: Arc<Rooted<Masstree<VersionLatch>>>,
     array: Array<u64>,
     heap: Arc<Heap>,
@@ -77,7 +75,6 @@ impl Data {
         Ok(Data {
             hashed: memory.named("hashed").hash_map(KEYS / 2)?,
             tree: memory.named("tree").b_plus_tree(2 << 20)?,
-            red_black: memory.named("red-black").red_black_tree(1 << 20)?,
             trie: memory.named("trie").masstree(2 << 20)?,
             array: memory.named("array").array(KEYS, |_| 0)?,
             heap: memory.named("heap").heap(4 << 20)?,
@@ -97,10 +94,8 @@ impl Data {
             2 => assert_eq!(self.hashed.remove(m, &key)?, model.hashed.remove(&key).map(|v| [v; 4])),
             3 | 4 => assert_eq!(self.tree.insert(m, key, value)?, model.tree.insert(key, value)),
             5 => assert_eq!(self.tree.remove(m, key)?, model.tree.remove(&key)),
-            6 => assert_eq!(self.red_black.insert(m, &key, value)?, model.red_black.insert(key, value)),
-            7 => assert_eq!(self.red_black.remove(m, &key)?, model.red_black.remove(&key)),
-            8 => assert_eq!(self.trie.insert(m, &key_of(key), value)?, model.trie.insert(key_of(key), value)),
-            9 => assert_eq!(self.trie.remove(m, &key_of(key))?, model.trie.remove(&key_of(key))),
+            6 | 7 => assert_eq!(self.trie.insert(m, &key_of(key), value)?, model.trie.insert(key_of(key), value)),
+            8 | 9 => assert_eq!(self.trie.remove(m, &key_of(key))?, model.trie.remove(&key_of(key))),
             10 => {
                 self.array.set(m, key, value)?;
                 model.array.insert(key, value);
@@ -142,11 +137,10 @@ impl Data {
     fn equals(&self, m: &mut Context, model: &Model) -> Result<(), AccessError> {
         self.hashed.check(m)?;
         self.tree.check(m)?;
-        self.red_black.check(m)?;
         self.trie.check(m)?;
         self.blobs.check(m)?;
         self.files.check(m)?;
-        for heap in [self.hashed.heap(), self.tree.heap(), self.red_black.heap(), self.trie.heap(), &self.heap] {
+        for heap in [self.hashed.heap(), self.tree.heap(), self.trie.heap(), &self.heap] {
             heap.check(m)?;
         }
         let mut found = Model { value: m.load(self.value)?, ..Model::default() };
@@ -160,7 +154,6 @@ impl Data {
             ControlFlow::Continue(())
         })?;
         for key in 0..KEYS {
-            found.red_black.extend(self.red_black.get(m, &key)?.map(|value| (key, value)));
             found.array.extend(Some((key, self.array.get(m, key)?)).filter(|(_, value)| *value != 0));
         }
         for &(at, bytes, value) in &model.objects {

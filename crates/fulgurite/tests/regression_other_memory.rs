@@ -13,7 +13,7 @@ use fulgurite::latches::VersionLatch;
 use fulgurite::{
     AccessError, Array, BPlusTree, Blobs, Context, Error, Fulgurite, HashMap, Heap, Medium, OrderedBlobs, Rooted,
     Transactions,
-    containers::{Layout, Masstree, RedBlackTree},
+    containers::{Layout, Masstree},
 };
 
 /// A pool of its own and all that it has, with values that name it.
@@ -21,7 +21,6 @@ struct Pool {
     memory: Fulgurite,
     map: Arc<Rooted<HashMap<u64, u64, VersionLatch>>>,
     tree: Arc<Rooted<BPlusTree<u64, VersionLatch>>>,
-    red_black: Arc<Rooted<RedBlackTree<u64, u64, VersionLatch>>>,
     trie: Arc<Rooted<Masstree<VersionLatch>>>,
     blobs: Arc<Rooted<Blobs<u64>>>,
     ordered: Arc<Rooted<OrderedBlobs>>,
@@ -43,7 +42,6 @@ impl Pool {
         Pool {
             map: memory.named("map").hash_map(1000).unwrap(),
             tree: memory.named("tree").b_plus_tree("1M").unwrap(),
-            red_black: memory.named("red-black").red_black_tree("1M").unwrap(),
             trie: memory.named("trie").masstree("1M").unwrap(),
             blobs: memory.named("blobs").blobs(1000, "1M").unwrap(),
             ordered: memory.named("ordered").ordered_blobs(1000, "1M").unwrap(),
@@ -62,7 +60,6 @@ impl Pool {
             for key in 0..100 {
                 self.map.insert(m, &key, with)?;
                 self.tree.insert(m, key, with)?;
-                self.red_black.insert(m, &key, with)?;
                 self.trie.insert(m, &key.to_be_bytes(), with)?;
                 let len = if key % 3 == 0 { value.len() } else { key as usize };
                 self.blobs.put(m, &key, &value[..len])?;
@@ -83,7 +80,6 @@ impl Pool {
         let checked = self.memory.run(|m| {
             self.map.check(m)?;
             self.tree.check(m)?;
-            self.red_black.check(m)?;
             self.trie.check(m)?;
             self.blobs.check(m)?;
             self.ordered.check(m)?;
@@ -93,20 +89,19 @@ impl Pool {
                 let words = [
                     self.map.get(m, &key)?,
                     self.tree.get(m, key)?,
-                    self.red_black.get(m, &key)?,
                     self.trie.get(m, &key.to_be_bytes())?,
                     Some(self.array.get(m, key)?),
                     Some(self.large.get(m, key)?[3]),
                 ];
-                assert_eq!(words, [Some(with); 6], "key {key}");
+                assert_eq!(words, [Some(with); 5], "key {key}");
                 let len = if key % 3 == 0 { value.len() } else { key as usize };
                 assert!(self.blobs.get(m, &key, &mut found)? && found == value[..len], "key {key}");
                 assert!(self.ordered.get(m, &key.to_be_bytes(), &mut found)? && found == value[..len], "key {key}");
             }
             assert_eq!(self.heap.used_bytes(), 0);
-            Ok((self.map.len(m)?, self.red_black.len(m)?))
+            self.map.len(m)
         });
-        assert_eq!(checked.unwrap(), (100, 100));
+        assert_eq!(checked.unwrap(), 100);
     }
 }
 
@@ -121,7 +116,7 @@ fn operations(own: &Pool, m: &mut Context) -> Vec<(&'static str, AccessError)> {
             }
         )* };
     }
-    let Pool { map, tree, red_black, trie, blobs, ordered, array, large, heap, unnamed, .. } = own;
+    let Pool { map, tree, trie, blobs, ordered, array, large, heap, unnamed, .. } = own;
     let (mut value, key) = (Vec::new(), 7u64.to_be_bytes());
     refuse![
         map.get(m, &7),
@@ -146,14 +141,6 @@ fn operations(own: &Pool, m: &mut Context) -> Vec<(&'static str, AccessError)> {
         tree.last_at_or_before(m, 7),
         tree.bulk_load(m, [(1, 1)], 0.7),
         tree.check(m),
-        red_black.get(m, &7),
-        red_black.insert(m, &7, 1),
-        red_black.update(m, &7, |value| *value += 1),
-        red_black.remove(m, &7),
-        red_black.range(m, .., |_, _| true),
-        red_black.first(m),
-        red_black.len(m),
-        red_black.check(m),
         trie.get(m, &key),
         trie.insert(m, &key, 1),
         trie.update(m, &key, |value| *value += 1),
@@ -175,7 +162,6 @@ fn operations(own: &Pool, m: &mut Context) -> Vec<(&'static str, AccessError)> {
         HashMap::<u64, u64, VersionLatch>::create_growing(m, heap.region(), heap.clone(), 10, 1),
         BPlusTree::<u64, VersionLatch>::create(m, heap.clone(), 1),
         BPlusTree::<u64, VersionLatch>::open(m, heap.clone(), tree.root(), 1),
-        RedBlackTree::<u64, u64, VersionLatch>::create(m, heap.clone(), 1),
         Masstree::<VersionLatch>::create(m, heap.clone(), 1),
         Masstree::<VersionLatch>::open(m, heap.clone(), trie.root(), 1),
         Blobs::<u64>::create(m, heap.region(), heap.clone(), 10, 1),
@@ -235,13 +221,12 @@ fn other_memory(objects: u64) {
 
     // In transactions, the first error of which nothing is done after.
     type Body<'a> = &'a (dyn Fn(&mut fulgurite::Transaction<'_>) -> Result<(), Error> + Sync);
-    let bodies: [(&str, Body<'_>); 12] = [
+    let bodies: [(&str, Body<'_>); 11] = [
         ("get of a map", &|t| t.get(&one.map, &7).map(drop)),
         ("put into a map", &|t| t.put(&one.map, &7, &1)),
         ("remove from a map", &|t| t.remove(&one.map, &7).map(drop)),
         ("put into a tree", &|t| t.put(&one.tree, &7, &1)),
         ("range of a tree", &|t| t.range(&one.tree, &7, 3).map(drop)),
-        ("put into a red-black tree", &|t| t.put(&one.red_black, &7, &1)),
         ("put into a trie", &|t| t.put(&one.trie, &b"key"[..], &1)),
         ("put into blobs", &|t| t.put(&one.blobs, &7, b"other")),
         ("put into ordered blobs", &|t| t.put(&one.ordered, b"key", b"other")),

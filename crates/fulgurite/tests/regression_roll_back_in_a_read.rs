@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fulgurite::views::{RawMemory, View, ViewMut};
-use fulgurite::{AccessError, Address, Context, Durability, Fulgurite, JobOptions, Medium};
+use fulgurite::{AccessError, Address, Context, Durability, Fulgurite, Medium};
 
 /// A job's memory that asks for a roll back before an access, and goes on when it may.
 struct Rolled<'c> {
@@ -103,9 +103,7 @@ fn no_read_is_torn(
     get: impl Fn(&mut Rolled<'_>, u64) -> Result<Option<u64>, AccessError> + Sync,
 ) {
     let fill = |keys: Range<u64>, step: u64, value: u64| {
-        // A change of a red-black tree pins the nodes that it moves.
-        let options = JobOptions::new().pins(32);
-        memory.run_with(&options, |m| keys.step_by(step as usize).try_for_each(|key| put(m, key, value))).unwrap();
+        memory.run(|m| keys.step_by(step as usize).try_for_each(|key| put(m, key, value))).unwrap();
     };
     fill(0..KEYS, APART, OLD);
     let token = memory.sync().unwrap();
@@ -150,13 +148,6 @@ fn no_read_with_a_roll_back_inside_is_torn() {
         &memory,
         |m, key, value| tree.insert(m, key, [value; 7]).map(drop),
         |m, key| Ok(tree.get(m, key)?.map(|value| value[6])),
-    );
-    let tree = memory.named("binary tree").red_black_tree::<u64, u64>("8M").unwrap();
-    no_read_is_torn(
-        "a red-black tree",
-        &memory,
-        |m, key, value| tree.insert(m, &key, value).map(drop),
-        |m, key| tree.get(m, &key),
     );
     let trie = memory.named("trie").masstree("8M").unwrap();
     no_read_is_torn(

@@ -22,7 +22,7 @@ use crate::blobs::NOTES_BYTES;
 use crate::heap::{RECORD_AT, RECORD_BYTES};
 use crate::{
     Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
-    MasstreeRoot, Memory, OrderedBlobs, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
+    MasstreeRoot, Memory, OrderedBlobs, Ptr, Region, RootError, Stored,
 };
 
 /// Where in its region a container's root is.
@@ -66,9 +66,6 @@ pub fn further_ranges<M: Memory>(memory: &mut M, entry: &RootEntry) -> Result<Ve
 
 /// A container that a root can name.
 pub trait Container: Sized {
-    /// Its heap gets more addresses when it is full.
-    const GROWS: bool = true;
-
     /// What is stored, to open it again: at most 192 bytes.
     type Root: Plain + PartialEq + Debug + Send + Sync;
     /// Its kind and what it holds, as roots keep it.
@@ -198,33 +195,6 @@ impl<V: Stored, L: Latch> Container for BPlusTree<V, L> {
     }
     fn disturb(&self, gone: bool) {
         BPlusTree::disturb(self, gone);
-    }
-}
-
-impl<K: Stored + Ord, V: Stored, L: Latch> Container for RedBlackTree<K, V, L> {
-    /// Its nodes are looked for in the first range only.
-    const GROWS: bool = false;
-    type Root = RedBlackTreeRoot;
-    fn type_name() -> String {
-        format!("red-black tree of {} to {}", K::type_name(), V::type_name())
-    }
-    fn parts() -> [TypePart; 2] {
-        [TypePart::of::<K>(), TypePart::of::<V>()]
-    }
-    fn root_record(&self) -> RedBlackTreeRoot {
-        self.root()
-    }
-    fn open_root<M: Memory>(
-        _: &mut M,
-        root: RedBlackTreeRoot,
-        heap: &Arc<Heap>,
-        latch_count: usize,
-    ) -> Result<Self, AccessError> {
-        RedBlackTree::open(root, heap.clone(), latch_count)
-    }
-    fn disturb(&self, gone: bool) {
-        self.structure.disturb(gone);
-        self.values.disturb(gone);
     }
 }
 
@@ -441,9 +411,7 @@ impl<C: Container> Rooted<C> {
     /// From now on its heap gets more addresses of the directory when it is full, each time as many
     /// as it has. Removing the container gives back all of them ([`further_ranges`]).
     pub fn grow_in(&self, directory: &Arc<Directory>) {
-        if C::GROWS {
-            self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
-        }
+        self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
     }
     /// Its heap.
     pub fn heap(&self) -> &Arc<Heap> {

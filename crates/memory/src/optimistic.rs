@@ -17,10 +17,10 @@ use crate::{Exclusive, Latch, Memory};
 const ATTEMPTS: u32 = 8;
 
 /// What to change, and the latch that lets nobody else; `None` when there is nothing to change.
-pub(crate) type Planned<'l, T, L, M> = Option<(T, Exclusive<'l, L, M>)>;
+pub type Planned<'l, T, L, M> = Option<(T, Exclusive<'l, L, M>)>;
 
 /// Whether the error may come of following a pointer that is none.
-pub(crate) fn garbage_explains(error: AccessError) -> bool {
+fn garbage_explains(error: AccessError) -> bool {
     matches!(
         error,
         AccessError::OutOfRange { .. }
@@ -44,8 +44,11 @@ fn still<L: Latch>(latch: &L, version: u64, gave_up: &Cell<bool>) -> bool {
 
 /// What `look` saw of one state. `look` gets a question for long loops: whether it still sees one
 /// state.
+///
+/// # Errors
+/// What `look` returns of one state; as [`Latch::lock`].
 #[inline(always)]
-pub(crate) fn read<L: Latch, M: Memory, T>(
+pub fn read<L: Latch, M: Memory, T>(
     latch: &L,
     memory: &mut M,
     mut look: impl FnMut(&mut M, &dyn Fn() -> bool) -> Result<T, AccessError>,
@@ -73,8 +76,11 @@ pub(crate) fn read<L: Latch, M: Memory, T>(
 }
 
 /// What `look` plans to change, and the latch, held since before the plan could become wrong.
+///
+/// # Errors
+/// As [`read`].
 #[inline(always)]
-pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
+pub fn plan<'l, L: Latch, M: Memory, T>(
     latch: &'l L,
     memory: &mut M,
     mut look: impl FnMut(&mut M, &dyn Fn() -> bool) -> Result<Option<T>, AccessError>,

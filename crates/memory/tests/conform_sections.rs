@@ -7,87 +7,13 @@
 
 use crate::common;
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use common::{Random, plain};
+use common::{Random, Strict};
 use fulgurite_memory::{
-    AccessError, Address, Array, BPlusTree, Directory, HashMap, Heap, Masstree, Memory, NoLatch, Pinned, PlainMemory,
-    Ptr, RawMemory, RedBlackTree, Rooted, View, ViewMut, WriteSet,
+    AccessError, Array, BPlusTree, Directory, HashMap, Heap, Masstree, Memory, NoLatch, Ptr, RawMemory, Rooted,
+    WriteSet,
 };
-
-/// Counts the sections that are open.
-#[derive(Clone)]
-struct Strict {
-    inner: PlainMemory,
-    open: Rc<Cell<u32>>,
-    /// Outermost sections begun.
-    begun: u64,
-}
-
-struct Section(Rc<Cell<u32>>);
-impl Drop for Section {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-struct StrictPin {
-    inner: <PlainMemory as RawMemory>::Pin,
-    open: Rc<Cell<u32>>,
-}
-
-fn assert_open(open: &Cell<u32>, at: Address) {
-    assert!(open.get() > 0, "{at} is written outside of a section");
-}
-
-impl Pinned for StrictPin {
-    fn address(&self) -> Address {
-        self.inner.address()
-    }
-    fn view(&self, offset: usize, len: usize) -> View<'_> {
-        self.inner.view(offset, len)
-    }
-    fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
-        assert_open(&self.open, self.inner.address().add(offset as u64));
-        self.inner.view_mut(offset, len)
-    }
-}
-
-impl RawMemory for Strict {
-    type Pin = StrictPin;
-    type Section = Section;
-    type Inner = Self;
-    fn identity(&self) -> fulgurite_memory::Identity<'_> {
-        self.inner.identity()
-    }
-    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
-        self.inner.view(at, len)
-    }
-    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
-        // A word is written in one piece.
-        if len > 8 {
-            assert_open(&self.open, at);
-        }
-        self.inner.view_mut(at, len)
-    }
-    fn pin(&mut self, at: Address) -> Result<StrictPin, AccessError> {
-        Ok(StrictPin { inner: self.inner.pin(at)?, open: self.open.clone() })
-    }
-    fn park(&mut self, _: &AtomicU64, _: u64) -> Result<(), AccessError> {
-        unreachable!("one thread waits for nobody")
-    }
-    fn write_section(&mut self) -> Result<Section, AccessError> {
-        self.begun += u64::from(self.open.get() == 0);
-        self.open.set(self.open.get() + 1);
-        Ok(Section(self.open.clone()))
-    }
-    fn yield_now(&mut self) -> Result<(), AccessError> {
-        Ok(())
-    }
-}
 
 /// What `make` makes, in a section of the test's own: nobody sees a container that is being made.
 fn made<T>(m: &mut Strict, make: impl FnOnce(&mut Strict) -> Result<T, AccessError>) -> T {
@@ -97,8 +23,7 @@ fn made<T>(m: &mut Strict, make: impl FnOnce(&mut Strict) -> Result<T, AccessErr
 
 #[test]
 fn containers_write_in_sections_only() {
-    let mut m = Strict { inner: plain(), open: Rc::default(), begun: 0 };
-    let m = &mut m;
+    let m = &mut Strict::new();
     let directory = Directory::open(m, 1 << 24).unwrap();
     let region = |m: &mut Strict, bytes| directory.reserve(m, bytes).unwrap();
     let heap_region = region(m, 4 << 20);
@@ -107,7 +32,6 @@ fn containers_write_in_sections_only() {
     let buckets = region(m, Map::bytes_needed(50));
     let map = made(m, |m| Map::create(m, buckets, heap.clone(), 50, 1));
     let tree = made(m, |m| BPlusTree::<[u64; 2], NoLatch>::create_with_nodes(m, heap.clone(), 1, 256));
-    let red_black = made(m, |m| RedBlackTree::<u64, [u64; 2], NoLatch>::create(m, heap.clone(), 1));
     let trie = made(m, |m| Masstree::<NoLatch>::create(m, heap.clone(), 1));
     let rows = region(m, 1 << 16);
     let array = made(m, |m| Array::<[u64; 4]>::create(m, rows, 500, |i| [i; 4]));
@@ -121,38 +45,35 @@ fn containers_write_in_sections_only() {
             let growing = step % 4000 < 2500;
             let (key, value, add) = (random.below(400), random.next(), random.below(4) < if growing { 3 } else { 1 });
             let name = format!("a long key with a long prefix {key}");
-            let (what, begun) = (random.below(9), m.begun);
+            let (what, begun) = (random.below(8), m.begun);
             match what {
                 0 if add => map.insert(m, &key, [value; 3]).map(|_| ()).unwrap(),
                 0 => map.remove(m, &key).map(|_| ()).unwrap(),
                 1 if add => tree.insert(m, key, [value; 2]).map(|_| ()).unwrap(),
                 1 => tree.remove(m, key).map(|_| ()).unwrap(),
-                2 if add => red_black.insert(m, &key, [value; 2]).map(|_| ()).unwrap(),
-                2 => red_black.remove(m, &key).map(|_| ()).unwrap(),
-                3 if add => trie.insert(m, name.as_bytes(), value).map(|_| ()).unwrap(),
-                3 => trie.remove(m, name.as_bytes()).map(|_| ()).unwrap(),
-                4 => {
+                2 if add => trie.insert(m, name.as_bytes(), value).map(|_| ()).unwrap(),
+                2 => trie.remove(m, name.as_bytes()).map(|_| ()).unwrap(),
+                3 => {
                     map.update(m, &key, |value| value[0] += 1).unwrap();
                     tree.update(m, key, |value| value[0] += 1).unwrap();
-                    red_black.update(m, &key, |value| value[0] += 1).unwrap();
                     trie.update(m, name.as_bytes(), |value| *value += 1).unwrap();
                 }
-                5 => {
+                4 => {
                     array.set(m, key, [value; 4]).unwrap();
                     array.swap(m, key, random.below(400)).unwrap();
                 }
-                6 if add && objects.len() < 400 => {
+                5 if add && objects.len() < 400 => {
                     let bytes = 8 + random.below(5000) as usize;
                     let at = heap.allocate(m, bytes).unwrap();
                     m.write_bytes(at, &[7; 8]).unwrap();
                     objects.push((at, bytes));
                 }
-                6 => {
+                5 => {
                     if let Some((at, bytes)) = objects.pop() {
                         heap.free(m, at, bytes).unwrap();
                     }
                 }
-                7 => {
+                6 => {
                     let mut set = WriteSet::new();
                     for i in 0..3 {
                         set.store(Ptr::new(rows.base.add(4096 * i + 8 * random.below(500))), value).unwrap();
@@ -168,22 +89,21 @@ fn containers_write_in_sections_only() {
                         directory.create_root(m, &name, [value; 4]).unwrap();
                     } else {
                         Rooted::create(m, &directory, &name, (1 << 16, 0), |m, heap, _| {
-                            RedBlackTree::<u64, u64, NoLatch>::create(m, heap.clone(), 1)
+                            BPlusTree::<u64, NoLatch>::create(m, heap.clone(), 1)
                         })
                         .unwrap();
                     }
                 }
                 _ => {}
             }
-            assert_eq!(m.open.get(), 0, "a section is left open");
+            assert_eq!(m.open(), 0, "a section is left open");
             // One for each operation that this step made.
-            let most = [1, 1, 1, 1, 4, 2, 2, 1, 2][what as usize];
+            let most = [1, 1, 1, 3, 2, 2, 1, 2][what as usize];
             assert!(m.begun - begun <= most, "operation {what}: {} sections", m.begun - begun);
         }
     }
     map.check(m).unwrap();
     tree.check(m).unwrap();
-    red_black.check(m).unwrap();
     trie.check(m).unwrap();
     heap.check(m).unwrap();
 }

@@ -24,7 +24,6 @@ mod model_hash_map;
 mod model_heap;
 mod model_masstree;
 mod model_parts;
-mod model_red_black_tree;
 mod model_roots;
 mod model_transactions;
 mod model_views;

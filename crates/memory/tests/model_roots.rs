@@ -14,7 +14,7 @@ use std::sync::Arc;
 use fulgurite_format::{NotDirectory, ROOTS_MAX};
 use fulgurite_memory::{
     AccessError, Address, Array, BPlusTree, Container, Directory, HashMap, Heap, Masstree, Memory, PlainMemory, Ptr,
-    RedBlackTree, Region, RootError, Rooted, Stored, VersionLatch,
+    Region, RootError, Rooted, Stored, VersionLatch,
 };
 use fulgurite_sys::Backed;
 use fulgurite_testkit::Random;
@@ -27,7 +27,6 @@ const KEYS: u64 = 300;
 
 type Hashed = HashMap<u64, [u64; 3], VersionLatch>;
 type Tree = BPlusTree<u64, VersionLatch>;
-type RedBlack = RedBlackTree<u64, u64, VersionLatch>;
 type Trie = Masstree<VersionLatch>;
 
 fn memory() -> PlainMemory {
@@ -47,7 +46,6 @@ fn put_back(memory: &mut PlainMemory, all: &[u8]) {
 struct Model {
     hashed: BTreeMap<u64, u64>,
     tree: BTreeMap<u64, u64>,
-    red_black: BTreeMap<u64, u64>,
     trie: BTreeMap<Vec<u8>, u64>,
     array: Vec<u64>,
     /// Objects of the heap: where, how many bytes, what they are filled with.
@@ -62,7 +60,6 @@ struct Open {
     directory: Directory,
     hashed: Rooted<Hashed>,
     tree: Rooted<Tree>,
-    red_black: Rooted<RedBlack>,
     trie: Rooted<Trie>,
     array: Rooted<Array<u64>>,
     heap: Rooted<()>,
@@ -82,9 +79,6 @@ impl Open {
         let tree = Rooted::create(m, &directory, "tree", (1 << 19, 0), |m, heap, _| {
             Tree::create_with_nodes(m, heap.clone(), LATCHES, 128)
         })?;
-        let red_black = Rooted::create(m, &directory, "red-black", (1 << 18, 0), |m, heap, _| {
-            RedBlack::create(m, heap.clone(), LATCHES)
-        })?;
         let trie =
             Rooted::create(m, &directory, "trie", (1 << 19, 0), |m, heap, _| Trie::create(m, heap.clone(), LATCHES))?;
         let array = Rooted::create(m, &directory, "array", (0, Array::<u64>::bytes_needed(KEYS)), |m, _, data| {
@@ -92,14 +86,13 @@ impl Open {
         })?;
         let heap = Rooted::create(m, &directory, "heap", (1 << 20, 0), |_, _, _| Ok(()))?;
         let value = directory.create_root(m, "value", 0u64)?;
-        Ok(Open { directory, hashed, tree, red_black, trie, array, heap, value })
+        Ok(Open { directory, hashed, tree, trie, array, heap, value })
     }
     fn again(m: &mut PlainMemory) -> Result<Open, RootError> {
         let directory = Directory::open(m, SPACE)?;
         Ok(Open {
             hashed: Rooted::open(m, &directory, "hashed", LATCHES)?,
             tree: Rooted::open(m, &directory, "tree", LATCHES)?,
-            red_black: Rooted::open(m, &directory, "red-black", LATCHES)?,
             trie: Rooted::open(m, &directory, "trie", LATCHES)?,
             array: Rooted::open(m, &directory, "array", LATCHES)?,
             heap: Rooted::open(m, &directory, "heap", LATCHES)?,
@@ -107,15 +100,8 @@ impl Open {
             directory,
         })
     }
-    fn heaps(&self) -> [&Arc<Heap>; 6] {
-        [
-            self.hashed.heap(),
-            self.tree.heap(),
-            self.red_black.heap(),
-            self.trie.heap(),
-            self.array.heap(),
-            self.heap.heap(),
-        ]
+    fn heaps(&self) -> [&Arc<Heap>; 5] {
+        [self.hashed.heap(), self.tree.heap(), self.trie.heap(), self.array.heap(), self.heap.heap()]
     }
     fn save(&self, m: &mut PlainMemory) {
         self.heaps().into_iter().for_each(|heap| heap.save(m).unwrap());
@@ -125,12 +111,11 @@ impl Open {
         let there = [
             self.hashed.reload(m, &self.directory),
             self.tree.reload(m, &self.directory),
-            self.red_black.reload(m, &self.directory),
             self.trie.reload(m, &self.directory),
             self.array.reload(m, &self.directory),
             self.heap.reload(m, &self.directory),
         ];
-        assert_eq!(there, [const { Ok(true) }; 6]);
+        assert_eq!(there, [const { Ok(true) }; 5]);
     }
 
     fn step(&self, m: &mut PlainMemory, model: &mut Model, random: &mut Random) {
@@ -143,10 +128,10 @@ impl Open {
             2 => assert_eq!(self.hashed.remove(m, &key).unwrap(), model.hashed.remove(&key).map(|v| [v; 3])),
             3 | 4 => assert_eq!(self.tree.insert(m, key, value).unwrap(), model.tree.insert(key, value)),
             5 => assert_eq!(self.tree.remove(m, key).unwrap(), model.tree.remove(&key)),
-            6 => assert_eq!(self.red_black.insert(m, &key, value).unwrap(), model.red_black.insert(key, value)),
-            7 => assert_eq!(self.red_black.remove(m, &key).unwrap(), model.red_black.remove(&key)),
-            8 => assert_eq!(self.trie.insert(m, &key_of(key), value).unwrap(), model.trie.insert(key_of(key), value)),
-            9 => assert_eq!(self.trie.remove(m, &key_of(key)).unwrap(), model.trie.remove(&key_of(key))),
+            6 | 7 => {
+                assert_eq!(self.trie.insert(m, &key_of(key), value).unwrap(), model.trie.insert(key_of(key), value))
+            }
+            8 | 9 => assert_eq!(self.trie.remove(m, &key_of(key)).unwrap(), model.trie.remove(&key_of(key))),
             10 => {
                 self.array.set(m, key, value).unwrap();
                 model.array[key as usize] = value;
@@ -188,7 +173,6 @@ impl Open {
     fn equals(&self, m: &mut PlainMemory, model: &Model) {
         self.hashed.check(m).unwrap();
         self.tree.check(m).unwrap();
-        self.red_black.check(m).unwrap();
         self.trie.check(m).unwrap();
         self.heaps().into_iter().for_each(|heap| heap.check(m).unwrap());
         let mut found = Model { array: (0..KEYS).map(|i| self.array.get(m, i).unwrap()).collect(), ..Model::default() };
@@ -205,9 +189,6 @@ impl Open {
                 ControlFlow::Continue(())
             })
             .unwrap();
-        for key in 0..KEYS {
-            found.red_black.extend(self.red_black.get(m, &key).unwrap().map(|value| (key, value)));
-        }
         found.value = m.load(self.value).unwrap();
         let used: u64 = model.objects.iter().map(|o| o.1 as u64).sum();
         assert!(self.heap.heap().used_bytes() >= used);

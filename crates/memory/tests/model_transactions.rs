@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{FaultyMemory, Random, errors, interleave, plain};
 use fulgurite_memory::{
-    AccessError, Address, Array, BPlusTree, Blobs, HashMap, Heap, Memory, OrderedBlobs, PAGE_BYTES, PlainMemory,
-    RedBlackTree, Region, Transaction, TransactionBug, Transactions, VersionLatch,
+    AccessError, Address, Array, BPlusTree, Blobs, HashMap, Heap, Masstree, Memory, OrderedBlobs, PAGE_BYTES,
+    PlainMemory, Region, Transaction, TransactionBug, Transactions, VersionLatch,
 };
 use fulgurite_testkit as trials;
 
@@ -42,7 +42,7 @@ struct Data {
     array: Array<u64>,
     map: Arc<HashMap<u64, u64, VersionLatch>>,
     tree: Arc<BPlusTree<u64, VersionLatch>>,
-    red: Arc<RedBlackTree<u64, u64, VersionLatch>>,
+    trie: Arc<Masstree<VersionLatch>>,
     blobs: Arc<Blobs<u64>>,
     strings: Arc<OrderedBlobs>,
     transactions: Transactions,
@@ -76,7 +76,7 @@ impl Data {
             array: Array::create(memory, region(201, 1), KEYS, |_| 0).unwrap(),
             map: HashMap::create_growing(memory, region(202, 1), heap.clone(), 40, 4).unwrap().into(),
             tree: BPlusTree::create_with_nodes(memory, heap.clone(), 4, NODE_BYTES).unwrap().into(),
-            red: RedBlackTree::create(memory, heap.clone(), 4).unwrap().into(),
+            trie: Masstree::create(memory, heap.clone(), 4).unwrap().into(),
             blobs: blobs.into(),
             strings: OrderedBlobs::create(memory, heap.clone(), 4).unwrap().into(),
             transactions: match bug {
@@ -106,7 +106,7 @@ impl Data {
             0 => Ok(self.get_element(t, at.key)?.filter(|number| *number != 0)),
             1 => t.get(&self.map, &at.key),
             2 => t.get(&self.tree, &at.key),
-            3 => t.get(&self.red, &at.key),
+            3 => t.get(&self.trie, &at.key.to_be_bytes()),
             4 => Ok(t.get(&self.blobs, &at.key)?.as_deref().map(number)),
             _ => Ok(t.get(&self.strings, &text(at.key))?.as_deref().map(number)),
         }
@@ -116,7 +116,7 @@ impl Data {
             0 => self.put_element(t, at.key, value),
             1 => t.put(&self.map, &at.key, &value),
             2 => t.put(&self.tree, &at.key, &value),
-            3 => t.put(&self.red, &at.key, &value),
+            3 => t.put(&self.trie, &at.key.to_be_bytes(), &value),
             4 => t.put(&self.blobs, &at.key, &bytes(value)),
             _ => t.put(&self.strings, &text(at.key), &bytes(value)),
         }
@@ -130,7 +130,7 @@ impl Data {
             }
             1 => t.remove(&self.map, &at.key),
             2 => t.remove(&self.tree, &at.key),
-            3 => t.remove(&self.red, &at.key),
+            3 => t.remove(&self.trie, &at.key.to_be_bytes()),
             4 => t.remove(&self.blobs, &at.key),
             _ => t.remove(&self.strings, &text(at.key)),
         }
@@ -140,7 +140,7 @@ impl Data {
         match at.kind {
             0 | 1 => self.map.insert(memory, &at.key, value).map(drop),
             2 => self.tree.insert(memory, at.key, value).map(drop),
-            3 => self.red.insert(memory, &at.key, value).map(drop),
+            3 => self.trie.insert(memory, &at.key.to_be_bytes(), value).map(drop),
             4 => self.blobs.put(memory, &at.key, &bytes(value)).map(drop),
             _ => self.strings.put(memory, &text(at.key), &bytes(value)).map(drop),
         }
@@ -167,7 +167,7 @@ impl Data {
         let model = Transactions::new().run(memory, read).unwrap();
         self.map.check(memory).unwrap();
         self.tree.check(memory).unwrap();
-        self.red.check(memory).unwrap();
+        self.trie.check(memory).unwrap();
         self.blobs.check(memory).unwrap();
         self.strings.check(memory).unwrap();
         model
@@ -555,14 +555,13 @@ fn more_than_a_transaction_may_change_is_refused() {
 fn a_panic_in_the_change_of_a_value_changes_nothing_and_poisons_nothing() {
     let mut memory = plain();
     let data = Data::new(&mut memory, None);
-    let trie = fulgurite_memory::Masstree::<VersionLatch>::create(&mut memory, data.heap.clone(), 1).unwrap();
+    let trie = Masstree::<VersionLatch>::create(&mut memory, data.heap.clone(), 1).unwrap();
     let record = text(7);
     for key in [&b"short"[..], &record] {
         trie.insert(&mut memory, key, 5).unwrap();
     }
     data.map.insert(&mut memory, &1, 5).unwrap();
     data.tree.insert(&mut memory, 1, 5).unwrap();
-    data.red.insert(&mut memory, &1, 5).unwrap();
     fn dies(value: &mut u64) {
         *value = 6;
         panic!("of the program");
@@ -571,12 +570,10 @@ fn a_panic_in_the_change_of_a_value_changes_nothing_and_poisons_nothing() {
     let mut m = memory.clone();
     panics(&mut || data.map.update(&mut m, &1, dies).is_ok());
     panics(&mut || data.tree.update(&mut m, 1, dies).is_ok());
-    panics(&mut || data.red.update(&mut m, &1, dies).is_ok());
     panics(&mut || trie.update(&mut m, b"short", dies).is_ok());
     panics(&mut || trie.update(&mut m, &record, dies).is_ok());
     assert_eq!(data.map.insert(&mut memory, &1, 7), Ok(Some(5)));
     assert_eq!(data.tree.insert(&mut memory, 1, 7), Ok(Some(5)));
-    assert_eq!(data.red.insert(&mut memory, &1, 7), Ok(Some(5)));
     assert_eq!(trie.insert(&mut memory, b"short", 7), Ok(Some(5)));
     assert_eq!(trie.insert(&mut memory, &record, 7), Ok(Some(5)));
 }

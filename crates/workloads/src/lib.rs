@@ -16,7 +16,6 @@ mod header;
 mod keys;
 mod masstree;
 mod nvmm;
-mod optimistic;
 mod rbt;
 mod registry;
 mod search;
@@ -31,7 +30,7 @@ pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};
 pub use nvmm::{Gups, GupsRead, MmapBench, UpdateWord};
-pub use rbt::{Rbt, RbtRequest};
+pub use rbt::{Rbt, RbtRequest, RedBlackTree};
 pub use registry::{Listing, THE_SEVEN, UNIFORM, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,

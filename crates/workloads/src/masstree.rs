@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use fulgurite_memory::{
     AccessError, Address, Array, Heap, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, SUBPAGE_BYTES,
+    optimistic,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::optimistic::unchanged;
 use crate::{Params, Workload, WorkloadError, header};
 
 /// Share of gets, of 100: YCSB's "read mostly" mix B.
@@ -193,7 +193,7 @@ impl<L: Latch> Workload for MasstreeStore<L> {
         let latch = self.latches.of(index);
         match request.put {
             None => {
-                let row = unchanged(latch, memory, |memory| memory.load(row))?;
+                let row = optimistic::read(latch, memory, |memory, _| memory.load(row))?;
                 Ok(row.payload.iter().fold(0, |sum, word| sum ^ word))
             }
             Some(weight) => {

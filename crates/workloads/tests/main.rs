@@ -5,6 +5,7 @@ mod common;
 
 mod conform_workloads;
 mod fault_workloads;
+mod model_rbt;
 mod model_search;
 mod model_silo;
 mod model_tpcc;

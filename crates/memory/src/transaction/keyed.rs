@@ -8,8 +8,8 @@ use fulgurite_runtime::AccessError;
 
 use super::staged::Staged;
 use crate::{
-    Array, BPlusTree, BlobMap, Container, HashMap, KeyHash, Latch, LatchTable, Masstree, Memory, Plain, Ptr,
-    RedBlackTree, Rooted, VersionLatch, optimistic,
+    Array, BPlusTree, BlobMap, Container, HashMap, KeyHash, Latch, LatchTable, Masstree, Memory, Plain, Ptr, Rooted,
+    VersionLatch, optimistic,
 };
 
 type Elements = LatchTable<VersionLatch>;
@@ -300,21 +300,6 @@ impl<V: Plain> InOrder for BPlusTree<V, VersionLatch> {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
-    }
-}
-
-impl<K: Plain + Ord, V: Plain> Keyed for RedBlackTree<K, V, VersionLatch> {
-    type Key = K;
-    type Value = V;
-    type New = V;
-    fn look_up<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
-        self.get(memory, key)
-    }
-    fn set<M: Memory>(&self, memory: &mut M, key: &K, value: &V) -> Result<(), AccessError> {
-        self.insert(memory, key, *value).map(drop)
-    }
-    fn unset<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
-        Ok(self.remove(memory, key)?.is_some())
     }
 }
 

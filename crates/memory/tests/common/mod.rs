@@ -1,9 +1,11 @@
-//! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers
-//! from a printed seed.
+//! What the tests of this crate share: memories whose accesses fail on demand, or that are written
+//! in sections only, and random numbers from a printed seed.
 
+use std::cell::Cell;
 use std::collections::HashMap as Model;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -124,6 +126,90 @@ impl RawMemory for FaultyMemory {
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.access()?;
         self.inner.yield_now()
+    }
+}
+
+/// Plain memory that counts the sections that are open, and is not written while there is none.
+#[derive(Clone)]
+pub struct Strict {
+    inner: PlainMemory,
+    open: Rc<Cell<u32>>,
+    /// Outermost sections begun.
+    pub begun: u64,
+}
+
+impl Strict {
+    /// New plain memory.
+    pub fn new() -> Strict {
+        Strict { inner: plain(), open: Rc::default(), begun: 0 }
+    }
+    /// Sections that are open.
+    pub fn open(&self) -> u32 {
+        self.open.get()
+    }
+}
+
+/// Is open until it is dropped.
+pub struct Section(Rc<Cell<u32>>);
+impl Drop for Section {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// A pin through which nothing is written outside of a section.
+pub struct StrictPin {
+    inner: <PlainMemory as RawMemory>::Pin,
+    open: Rc<Cell<u32>>,
+}
+
+fn assert_open(open: &Cell<u32>, at: Address) {
+    assert!(open.get() > 0, "{at} is written outside of a section");
+}
+
+impl Pinned for StrictPin {
+    fn address(&self) -> Address {
+        self.inner.address()
+    }
+    fn view(&self, offset: usize, len: usize) -> View<'_> {
+        self.inner.view(offset, len)
+    }
+    fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
+        assert_open(&self.open, self.inner.address().add(offset as u64));
+        self.inner.view_mut(offset, len)
+    }
+}
+
+impl RawMemory for Strict {
+    type Pin = StrictPin;
+    type Section = Section;
+    type Inner = Self;
+    fn identity(&self) -> fulgurite_memory::Identity<'_> {
+        self.inner.identity()
+    }
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        self.inner.view(at, len)
+    }
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        // A word is written in one piece.
+        if len > 8 {
+            assert_open(&self.open, at);
+        }
+        self.inner.view_mut(at, len)
+    }
+    fn pin(&mut self, at: Address) -> Result<StrictPin, AccessError> {
+        Ok(StrictPin { inner: self.inner.pin(at)?, open: self.open.clone() })
+    }
+    fn park(&mut self, _: &AtomicU64, _: u64) -> Result<(), AccessError> {
+        unreachable!("one thread waits for nobody")
+    }
+    fn write_section(&mut self) -> Result<Section, AccessError> {
+        self.begun += u64::from(self.open.get() == 0);
+        self.open.set(self.open.get() + 1);
+        Ok(Section(self.open.clone()))
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use fulgurite_memory::{AccessError, Heap, Memory, PlainMemory};
 
-use crate::common::{FaultyMemory, Random, errors, interleave};
+use super::common::{FaultyMemory, Random, errors, interleave};
 
 /// What an operation found.
 pub type Found<V> = Result<Option<V>, AccessError>;

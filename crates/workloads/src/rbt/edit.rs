@@ -8,11 +8,8 @@
 //! red children, or fuses a node with two black ones. That leaves a valid tree with the same
 //! entries and a shorter climb. So no edit changes more than [`NODES_MAX`] nodes.
 
-use fulgurite_format::Address;
-use fulgurite_runtime::AccessError;
+use fulgurite_memory::{AccessError, Address, Memory, Ptr, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-use crate::{Memory, Ptr, Region};
 
 /// Nodes that one edit changes at most, the cell with the root counted as one.
 pub(super) const NODES_MAX: u32 = 12;
