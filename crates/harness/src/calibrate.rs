@@ -102,7 +102,7 @@ pub fn calibrate(
     round_time: Duration,
     misses_matter: bool,
 ) -> Result<Plan> {
-    let waiting = progress::waiting(&format!("{}: calibrating", image.workload));
+    let waiting = progress::waiting(&format!("{}: calibrating", image.label()));
     let setup = |config| Setup { config, threads: session.flash.workers as usize, page_cluster: None };
     let setups = (setup(Config::DramOnly), setup(Config::Fulgurite));
     let dram_only = session.spawn(image, setups.0)?;

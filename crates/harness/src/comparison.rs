@@ -53,7 +53,7 @@ pub fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     let misses_matter = how.configs.iter().any(|c| c.capped());
     let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
     image.params.zipf = plan.calibration.zipf;
-    report::print(how.output, &plan.sentence(&image.workload))?;
+    report::print(how.output, &plan.sentence(&image.label()))?;
     Ok(plan)
 }
 
@@ -62,7 +62,7 @@ pub fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
 /// # Errors
 /// As [`measure`].
 pub fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan) -> Result<(Vec<LiveRow>, Ran)> {
-    let name = image.workload.clone();
+    let name = image.label();
     let setups: Vec<Setup> = how
         .configs
         .iter()

@@ -101,6 +101,14 @@ impl Image {
         Image { workload: workload.to_owned(), params, region_bytes, arena, workloads }
     }
 
+    /// What rows and sentences call it: the workload, and the share of reads if one was asked for.
+    pub fn label(&self) -> String {
+        match self.params.gets {
+            Some(gets) => format!("{} --mix {gets}", self.workload),
+            None => self.workload.clone(),
+        }
+    }
+
     /// DRAM of the workload itself on the guarded path. Opening it changes nothing.
     pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
         let own = OwnBytes {

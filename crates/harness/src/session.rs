@@ -422,7 +422,8 @@ impl Session {
             zipf: image.params.zipf,
             seed: image.params.seed,
             input: image.params.input.clone(),
-            blobs: (image.params.blobs.value_bytes, image.params.blobs.gets),
+            value_bytes: image.params.value_bytes,
+            gets: image.params.gets,
             data: source,
             pool: stored.then(|| PoolSpec {
                 image: memfd(image.arena()),

@@ -101,9 +101,10 @@ pub struct LiveArgs {
     /// Bytes of a value of the workload blobs, 24 to 1048576 [default: 900; mixed: 1 KiB to 1 MiB].
     #[arg(long, value_name = "BYTES|mixed", default_value = "900", value_parser = values::value_bytes)]
     pub value: ValueBytes,
-    /// Gets of the workload blobs, of 100 requests. The others put.
-    #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub mix: u32,
+    /// Requests of the workloads blobs and gups that only read, of 100. Each is measured with every
+    /// one of several, comma-separated [default: blobs 95, gups 0].
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub mix: Vec<u32>,
     /// More NAND to measure with the same requests and in the same table, comma-separated:
     /// nand:mlc,nand:slc/64 (64 planes).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::another_nand)]

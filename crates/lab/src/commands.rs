@@ -147,7 +147,7 @@ Examples:
     --config dram-only,resident
   fulgurite-lab live --workload all --miss-every 10us \\
     --config fulgurite,pool,pool-unchecked
-  fulgurite-lab live --workload gups,gups-read,mmap-bench --work 10us \\
+  fulgurite-lab live --workload gups,mmap-bench --mix 0,100 --work 10us \\
     --config fulgurite,pool,mmap,os-swap --flash FILE
   fulgurite-lab live --workload all --miss-every 10us --flash nand:slc \\
     --also nand:mlc --config fulgurite,fixed-latency
@@ -156,7 +156,7 @@ Examples:
     --config fulgurite,fixed-latency
 
 Workloads: `all` means the seven of AstriFlash's figure 9. There are more, as
-blobs and NVMM's GUPS (gups, and gups-read which only reads) and MMAP
+blobs and NVMM's GUPS (gups, which only reads with --mix 100) and MMAP
 (mmap-bench), which are uniform unless --zipf is given. A name that there is
 none of lists them.
 

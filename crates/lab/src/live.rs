@@ -13,7 +13,7 @@ use fulgurite_harness::{Spread, checks};
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, Interrupted, ended_early, go_on};
 use fulgurite_term::report::{self, Report, table};
-use fulgurite_workloads::{BlobParams, Params};
+use fulgurite_workloads::Params;
 
 use crate::args::LiveArgs;
 use crate::values::{Config, FlashChoice, workloads};
@@ -57,13 +57,13 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     let mut all = || -> Result<()> {
-        for name in &names {
+        for (name, gets) in in_mixes(&names, &args.mix) {
             let zipf = args.work.zipf.unwrap_or(0.99);
             let (seed, input) = (args.output.seed, args.input.clone());
-            let blobs = BlobParams { value_bytes: args.value.0, gets: args.mix };
-            let params = Params { bytes: data_bytes, zipf, seed, input, blobs };
+            let params = Params { bytes: data_bytes, zipf, seed, input, value_bytes: args.value.0, gets };
             let built = Image::build(name, &params, crate::catalog::WORKLOADS, &interrupt);
             let Some(mut image) = go_on(built, |e| failed.push(format!("{name}: {e:#}")))? else { continue };
+            let name = image.label();
             // All media get the same requests.
             let mut plan = None;
             for (session, configs) in &mut sessions {
@@ -115,6 +115,18 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     }
     Report { interrupted, failed: &failed, ..Report::new(&session.experiment.machine, setting, &rows) }
         .finish(&args.output, || plot(&rows))
+}
+
+/// Each workload, and with each share of reads that was asked for, where it can be. None: its own.
+fn in_mixes(names: &[&'static str], mixes: &[u32]) -> Vec<(&'static str, Option<u32>)> {
+    let of = |name: &str| -> Vec<Option<u32>> {
+        let own = fulgurite_workloads::gets(name);
+        if own.is_none() || mixes.is_empty() {
+            return vec![None];
+        }
+        mixes.iter().map(|gets| Some(*gets).filter(|_| own != Some(*gets))).collect()
+    };
+    names.iter().flat_map(|name| of(name).into_iter().map(move |gets| (*name, gets))).collect()
 }
 
 /// Sentences next to the tables: the device's own speed, several workers, kernel paging, NAND.

@@ -153,7 +153,7 @@ fn sync() {
 #[test]
 fn gups_and_mmap() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["live", "--workload", "gups,gups-read,mmap-bench", "--config", "fulgurite,pool"];
+    let words = ["live", "--workload", "gups,mmap-bench", "--mix", "0,100", "--config", "fulgurite,pool"];
     let (json, _) =
         bench(directory.path(), &[&words[..], &["--data", "32M", "--dram", "8M", "--work", "1us"]].concat());
     let rows = rows(&json, "rows");

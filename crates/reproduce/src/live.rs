@@ -185,7 +185,7 @@ fn over(result: &Value, workload: &str, other: &str) -> Option<f64> {
 
 /// Updates of a table, with many under way.
 fn updates(result: &Value) -> Option<String> {
-    let (update, read) = (over(result, "gups", "os-swap")?, over(result, "gups-read", "os-swap")?);
+    let (update, read) = (over(result, "gups", "os-swap")?, over(result, "gups --mix 100", "os-swap")?);
     Some(format!("{update:.2} times the throughput of swap with its threads, reads alone {read:.2}, on a disk"))
 }
 

@@ -30,22 +30,6 @@ const LONGEST: u64 = 1 << 20;
 /// Values that are replaced at the same time, and so there twice: workers times fibers, about.
 const REPLACED: u64 = 64;
 
-/// What values and requests are like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlobParams {
-    /// Bytes of a value. None: 1 KiB to 1 MiB, each doubling half as often, so that each length has
-    /// the same share of the bytes.
-    pub value_bytes: Option<u32>,
-    /// Gets, of 100 requests. The others put.
-    pub gets: u32,
-}
-
-impl Default for BlobParams {
-    fn default() -> BlobParams {
-        BlobParams { value_bytes: Some(900), gets: 95 }
-    }
-}
-
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Root {
@@ -63,7 +47,8 @@ pub struct BlobValues<L: Latch> {
     heap: Arc<Heap>,
     keys: ZipfKeys,
     longest: u64,
-    blobs: BlobParams,
+    value_bytes: Option<u32>,
+    gets: u64,
 }
 
 /// A get, or a put of the next version.
@@ -76,8 +61,8 @@ pub struct ValueRequest {
 }
 
 /// Bytes of the value of a key.
-fn len_of(blobs: BlobParams, key: u64, longest: u64) -> usize {
-    let fixed = blobs.value_bytes.map(|bytes| bytes as usize);
+fn len_of(value_bytes: Option<u32>, key: u64, longest: u64) -> usize {
+    let fixed = value_bytes.map(|bytes| bytes as usize);
     fixed.unwrap_or_else(|| (1024u64 << mix(key).trailing_ones().min(10)).min(longest) as usize)
 }
 
@@ -100,13 +85,13 @@ fn spare_bytes(buckets: u64, longest: u64, data: u64) -> u64 {
 }
 
 /// As many values as fit into `bytes`, and the longest.
-fn fitting<L: Latch>(blobs: BlobParams, bytes: u64) -> (u64, u64) {
-    let longest = blobs.value_bytes.map_or_else(|| LONGEST.min(bytes / 32).max(1024), u64::from);
+fn fitting<L: Latch>(value_bytes: Option<u32>, bytes: u64) -> (u64, u64) {
+    let longest = value_bytes.map_or_else(|| LONGEST.min(bytes / 32).max(1024), u64::from);
     let (mut count, mut values) = (0, 0);
     // The buckets are counted in steps, because their number is not cheap to find.
     let mut step = (bytes / 1024 / 64).max(1);
     loop {
-        let more: u64 = (count..count + step).map(|key| slot_bytes(len_of(blobs, key, longest))).sum();
+        let more: u64 = (count..count + step).map(|key| slot_bytes(len_of(value_bytes, key, longest))).sum();
         let buckets = Blobs::<u64, L>::bytes_needed(count + step).next_multiple_of(SUBPAGE);
         if values + more + buckets + spare_bytes(buckets, longest, bytes) <= bytes {
             (count, values) = (count + step, values + more);
@@ -126,6 +111,7 @@ fn torn(at: Address, key: u64) -> AccessError {
 impl<L: Latch> Workload for BlobValues<L> {
     const NAME: &'static str = "blobs";
     const PINS: u32 = Blobs::<u64, L>::PINS;
+    const GETS: Option<u32> = Some(95);
     type Request = ValueRequest;
 
     fn build<M: Memory>(
@@ -134,12 +120,12 @@ impl<L: Latch> Workload for BlobValues<L> {
         params: &Params,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
-        if params.blobs.value_bytes.is_some_and(|bytes| (bytes as usize) < VALUE_BYTES_MIN) {
+        if params.value_bytes.is_some_and(|bytes| (bytes as usize) < VALUE_BYTES_MIN) {
             let what = format!("a value has at least {VALUE_BYTES_MIN} bytes");
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
         }
         let (at, data) = header::split(Self::NAME, region, params.bytes, 128 * SUBPAGE)?;
-        let (count, longest) = fitting::<L>(params.blobs, data.bytes);
+        let (count, longest) = fitting::<L>(params.value_bytes, data.bytes);
         if count == 0 {
             let what = "no value fits into so little data; choose more".to_owned();
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
@@ -152,7 +138,7 @@ impl<L: Latch> Workload for BlobValues<L> {
             if key.is_multiple_of(1 << 12) {
                 progress(key as f64 / count as f64);
             }
-            bytes.resize(len_of(params.blobs, key, longest), 0);
+            bytes.resize(len_of(params.value_bytes, key, longest), 0);
             value::fill(&mut bytes, key, 0);
             map.put(memory, &key, &bytes)?;
         }
@@ -169,7 +155,8 @@ impl<L: Latch> Workload for BlobValues<L> {
             heap,
             keys: ZipfKeys::new(Self::NAME, root.count, params.zipf)?,
             longest: root.longest,
-            blobs: params.blobs,
+            value_bytes: params.value_bytes,
+            gets: params.gets::<Self>(),
         })
     }
 
@@ -177,13 +164,13 @@ impl<L: Latch> Workload for BlobValues<L> {
     fn request(&self, seed: u64, number: u64) -> ValueRequest {
         let mut random = Random::new(seed, number);
         let key = self.keys.sample(&mut random);
-        ValueRequest { key, add: (!random.percent(u64::from(self.blobs.gets))).then(|| random.next() >> 1) }
+        ValueRequest { key, add: (!random.percent(self.gets)).then(|| random.next() >> 1) }
     }
 
     fn execute<M: Memory>(&self, memory: &mut M, request: &ValueRequest) -> Result<u64, AccessError> {
         let &ValueRequest { key, add } = request;
         let missing = || torn(self.heap.region().base, key);
-        let len = len_of(self.blobs, key, self.longest);
+        let len = len_of(self.value_bytes, key, self.longest);
         if let Some(weight) = add {
             let changed = self.map.update(memory, &key, |bytes| {
                 let version = value::version_of(bytes, key).filter(|_| bytes.len() == len)?;
@@ -222,7 +209,7 @@ impl<L: Latch> Workload for BlobValues<L> {
             if !self.map.get(memory, &key, &mut bytes)? {
                 return broken(format!("key {key} is missing"));
             }
-            let own = bytes.len() == len_of(self.blobs, key, self.longest);
+            let own = bytes.len() == len_of(self.value_bytes, key, self.longest);
             let Some(version) = value::version_of(&bytes, key).filter(|_| own) else {
                 return broken(format!("the value of key {key} is torn, or another one's"));
             };
@@ -252,8 +239,7 @@ mod tests {
     fn left(value_bytes: Option<u32>, bytes: u64) -> (u64, u64) {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
-        let blobs = BlobParams { value_bytes, ..BlobParams::default() };
-        let params = Params { bytes, zipf: 0.99, seed: 1, blobs, ..Params::default() };
+        let params = Params { bytes, zipf: 0.99, seed: 1, value_bytes, ..Params::default() };
         BlobValues::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let opened = BlobValues::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let replaced = (REPLACED * slot_bytes(opened.longest as usize)).min(bytes / 4);
@@ -265,8 +251,7 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let bytes = 8 << 20;
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
-        let blobs = BlobParams { gets: 50, ..BlobParams::default() };
-        let params = Params { bytes, zipf: 0.99, seed: 1, blobs, ..Params::default() };
+        let params = Params { bytes, zipf: 0.99, seed: 1, gets: Some(50), ..Params::default() };
         type Half = BlobValues<NoLatch>;
         Half::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let mut opened = Half::open(&mut memory, region, &params).unwrap();

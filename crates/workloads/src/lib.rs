@@ -25,13 +25,13 @@ mod tpcc;
 pub mod value;
 
 pub use array_swap::{ArraySwap, SwapRequest};
-pub use blobs::{BlobParams, BlobValues, ValueRequest};
+pub use blobs::{BlobValues, ValueRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};
-pub use nvmm::{Gups, GupsRead, MmapBench, UpdateWord};
+pub use nvmm::{Gups, MmapBench, UpdateWord};
 pub use rbt::{Rbt, RbtRequest, RedBlackTree};
-pub use registry::{Listing, THE_SEVEN, UNIFORM, UnknownWorkload, Visitor, all, dispatch, names};
+pub use registry::{THE_SEVEN, UNIFORM, UnknownWorkload, Visitor, dispatch, gets, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
     NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word, for_each_word,
@@ -43,7 +43,7 @@ pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, Stock
 use fulgurite_memory::{AccessError, Memory, Region};
 
 /// What a workload is built from. All configurations that are compared get the same parameters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Params {
     /// How many bytes of data to build, about. Never more than the region.
     pub bytes: u64,
@@ -53,8 +53,25 @@ pub struct Params {
     pub seed: u64,
     /// Directory whose text is indexed (the search workload).
     pub input: Option<std::path::PathBuf>,
-    /// What values of the workload of blobs are like.
-    pub blobs: BlobParams,
+    /// Bytes of a value of the workload of blobs. None: 1 KiB to 1 MiB, each doubling half as often,
+    /// so that each length has the same share of the bytes.
+    pub value_bytes: Option<u32>,
+    /// Requests that only read, of 100, of the workloads that can be asked for a share
+    /// ([`Workload::GETS`]). None: that.
+    pub gets: Option<u32>,
+}
+
+impl Params {
+    /// The share of a workload's requests that only read, of 100.
+    pub(crate) fn gets<W: Workload>(&self) -> u64 {
+        u64::from(self.gets.or(W::GETS).unwrap_or(100))
+    }
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params { bytes: 0, zipf: 0.0, seed: 0, input: None, value_bytes: Some(900), gets: None }
+    }
 }
 
 /// Why a workload could not be built, opened or found consistent.
@@ -89,6 +106,8 @@ pub trait Workload: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// How many subpages one request may need to change at once (pins that its jobs declare).
     const PINS: u32;
+    /// Requests that only read, of 100, where [`Params::gets`] can ask for another share.
+    const GETS: Option<u32> = None;
     /// One request, plain enough to be kept on a fiber's stack.
     type Request: Copy + Send + std::fmt::Debug;
 

@@ -2,7 +2,8 @@
 //! "Latency Sensitivity"): GUPS and MMAP.
 //!
 //! * **GUPS** (giga-updates per second): a table larger than DRAM, whose words are updated at
-//!   random: read, exclusive-or, write. `gups-read` reads the same words and changes none.
+//!   random: read, exclusive-or, write. A share of the requests can only read the words
+//!   (`Params::gets`).
 //! * **MMAP**: a file larger than DRAM in memory, read at random places, as a file is, with no
 //!   regard for where a word begins.
 //!
@@ -95,20 +96,22 @@ impl Table {
 pub struct Gups<L> {
     table: Table,
     latches: LatchTable<L>,
+    gets: u64,
 }
 
-/// An update of one word.
+/// An update of one word, or a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UpdateWord {
     /// Which.
     pub place: u64,
-    /// What it is combined with.
-    pub update: u64,
+    /// What it is combined with. `None` for a read.
+    pub update: Option<u64>,
 }
 
 impl<L: Latch> Workload for Gups<L> {
     const NAME: &'static str = "gups";
     const PINS: u32 = 1;
+    const GETS: Option<u32> = Some(0);
     type Request = UpdateWord;
 
     fn build<M: Memory>(
@@ -121,15 +124,17 @@ impl<L: Latch> Workload for Gups<L> {
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let table = Table::open(memory, Self::NAME, region, params)?;
-        Ok(Gups { table, latches: LatchTable::new(LATCH_COUNT) })
+        Ok(Gups { table, latches: LatchTable::new(LATCH_COUNT), gets: params.gets::<Self>() })
     }
     #[inline]
     fn request(&self, seed: u64, number: u64) -> UpdateWord {
         let mut random = Random::new(seed, number);
-        UpdateWord { place: self.table.keys.sample(&mut random), update: update_of(random.next()) }
+        let (place, update) = (self.table.keys.sample(&mut random), update_of(random.next()));
+        UpdateWord { place, update: (!random.percent(self.gets)).then_some(update) }
     }
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &UpdateWord) -> Result<u64, AccessError> {
+        let Some(update) = request.update else { return self.table.words.get(memory, request.place) };
         let word = self.table.words.ptr(request.place).ok_or(AccessError::OutOfRange { at: Address::NULL })?;
         let at = word.address();
         // The subpage first, the latch only then: no job waits for flash while holding one.
@@ -137,55 +142,19 @@ impl<L: Latch> Workload for Gups<L> {
         let _held = self.latches.of(request.place).lock(memory)?;
         let view = pin.view_mut(at.subpage_offset(), size_of::<u64>());
         let old: u64 = view.load(0);
-        view.store(0, old ^ request.update);
+        view.store(0, old ^ update);
         Ok(old)
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
-        self.table.check(memory, Self::NAME, |word, built| (word ^ built) >> 32 == (word ^ built) & u64::from(u32::MAX))
+        let update = |change: u64| change >> 32 == change & u64::from(u32::MAX);
+        self.table.check(memory, Self::NAME, |word, built| word == built || self.gets < 100 && update(word ^ built))
+    }
+    #[inline]
+    fn answer_is_fixed(&self, _: &UpdateWord) -> bool {
+        self.gets == 100
     }
     fn dram_bytes(&self) -> u64 {
         self.latches.bytes() as u64
-    }
-}
-
-/// GUPS that only reads, open.
-#[derive(Debug)]
-pub struct GupsRead<L> {
-    table: Table,
-    latch: std::marker::PhantomData<fn() -> L>,
-}
-
-impl<L: Latch> Workload for GupsRead<L> {
-    const NAME: &'static str = "gups-read";
-    const PINS: u32 = 0;
-    type Request = u64;
-
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Table::build(memory, Self::NAME, (region, params.bytes), progress)
-    }
-    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
-        let table = Table::open(memory, Self::NAME, region, params)?;
-        Ok(GupsRead { table, latch: std::marker::PhantomData })
-    }
-    #[inline]
-    fn request(&self, seed: u64, number: u64) -> u64 {
-        self.table.keys.sample(&mut Random::new(seed, number))
-    }
-    #[inline]
-    fn execute<M: Memory>(&self, memory: &mut M, place: &u64) -> Result<u64, AccessError> {
-        self.table.words.get(memory, *place)
-    }
-    #[inline]
-    fn answer_is_fixed(&self, _: &u64) -> bool {
-        true
-    }
-    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
-        self.table.check(memory, Self::NAME, |word, built| word == built)
     }
 }
 
@@ -243,10 +212,10 @@ mod tests {
     use fulgurite_memory::{NoLatch, PlainMemory};
     use fulgurite_sys::Backed;
 
-    fn built<W: Workload>() -> (PlainMemory, W) {
+    fn built<W: Workload>(gets: Option<u32>) -> (PlainMemory, W) {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
-        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, ..Params::default() };
+        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, gets, ..Params::default() };
         W::build(&mut memory, region, &params, &mut |_| ()).unwrap();
         let workload = W::open(&mut memory, region, &params).unwrap();
         (memory, workload)
@@ -254,7 +223,7 @@ mod tests {
 
     #[test]
     fn damage_is_found() {
-        let (mut memory, gups) = built::<Gups<NoLatch>>();
+        let (mut memory, gups) = built::<Gups<NoLatch>>(None);
         let untouched = gups.check(&mut memory).unwrap();
         for number in 0..1000 {
             gups.execute(&mut memory, &gups.request(1, number)).unwrap();
@@ -271,7 +240,7 @@ mod tests {
     }
     #[test]
     fn an_update_twice_is_none() {
-        let (mut memory, gups) = built::<Gups<NoLatch>>();
+        let (mut memory, gups) = built::<Gups<NoLatch>>(None);
         let before = gups.check(&mut memory).unwrap();
         for number in 0..2000 {
             gups.execute(&mut memory, &gups.request(7, number)).unwrap();
@@ -284,12 +253,12 @@ mod tests {
     }
     #[test]
     fn what_is_read_is_what_is_there() {
-        let (mut memory, reads) = built::<GupsRead<NoLatch>>();
-        let (mut file, bench) = built::<MmapBench<NoLatch>>();
+        let (mut memory, reads) = built::<Gups<NoLatch>>(Some(100));
+        let (mut file, bench) = built::<MmapBench<NoLatch>>(None);
         let mut crossed = false;
         for number in 0..20_000 {
-            let place = reads.request(1, number);
-            assert_eq!(reads.execute(&mut memory, &place), Ok(word_of(place)));
+            let read = reads.request(1, number);
+            assert_eq!(reads.execute(&mut memory, &read), Ok(word_of(read.place)));
             let offset = bench.request(1, number);
             crossed |= offset % SUBPAGE_BYTES as u64 > (SUBPAGE_BYTES - READ_BYTES) as u64;
             let (word, bits) = (offset / 8, (offset % 8) as u32 * 8);

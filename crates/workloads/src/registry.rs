@@ -1,29 +1,17 @@
-//! The workloads by name: what the command line and the tables know of them, and the way from a
-//! name to a type.
+//! The workloads by name, and the way from a name to a type.
 //!
 //! A workload is a type, so that its loops are compiled for the memory and latch they run on. A
 //! name becomes a type in [`dispatch`] only, once per run.
 
-use fulgurite_memory::Latch;
+use fulgurite_memory::{Latch, NoLatch};
 
 use crate::Workload;
-
-/// One line of the list of workloads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Listing {
-    /// Its name on the command line: [`Workload::NAME`].
-    pub name: &'static str,
-    /// What a request does.
-    pub description: &'static str,
-    /// Whether at most one request in ten changes anything.
-    pub read_mostly: bool,
-}
 
 /// The seven workloads of AstriFlash's figure 9, in its order.
 pub const THE_SEVEN: [&str; 7] = ["array-swap", "rbt", "hash-table", "tatp", "tpcc", "silo", "masstree"];
 
 /// NVMM's workloads, whose keys are uniform unless something else is asked for.
-pub const UNIFORM: [&str; 3] = ["gups", "gups-read", "mmap-bench"];
+pub const UNIFORM: [&str; 2] = ["gups", "mmap-bench"];
 
 /// No workload has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -44,9 +32,7 @@ pub trait Visitor {
 }
 
 macro_rules! workloads {
-    ($($name:literal $kind:ty, $read_mostly:literal, $description:literal;)*) => {
-        const LISTINGS: &[Listing] =
-            &[$(Listing { name: $name, description: $description, read_mostly: $read_mostly }),*];
+    ($($name:literal $kind:ty;)*) => {
         const NAMES: &[&str] = &[$($name),*];
 
         fn dispatch_known<L: Latch, V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {
@@ -59,31 +45,37 @@ macro_rules! workloads {
 }
 
 workloads! {
-    "array-swap" crate::ArraySwap<L>, false, "swaps two elements of an array";
-    "rbt" crate::Rbt<L>, true, "looks up keys in a red-black tree, changes one in ten";
-    "hash-table" crate::HashTable<L>, true, "looks up keys in a chained hash table, updates one in ten";
-    "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
-    "tpcc" crate::Tpcc<L>, false, "TPC-C's new order";
-    "tpcc-mix" crate::TpccMix<L>, false, "TPC-C's five transactions by the standard's shares";
-    "silo" crate::SiloYcsb<L>, false, "YCSB transactions under optimistic concurrency control";
-    "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
-    "blobs" crate::BlobValues<L>, true, "gets values (--value), and puts the next version of some (--mix)";
-    "gups" crate::Gups<L>, false, "reads a random word of a table and writes it back, changed (NVMM's GUPS)";
-    "gups-read" crate::GupsRead<L>, true, "reads a random word of a table";
-    "mmap-bench" crate::MmapBench<L>, true, "reads a file at random places (NVMM's MMAP)";
-    "search" crate::Search<L>, true, "ranks the files that hold two or three words, and shows the best with snippets";
-}
-
-/// All workloads.
-#[must_use]
-pub fn all() -> &'static [Listing] {
-    LISTINGS
+    "array-swap" crate::ArraySwap<L>;
+    "rbt" crate::Rbt<L>;
+    "hash-table" crate::HashTable<L>;
+    "tatp" crate::Tatp<L>;
+    "tpcc" crate::Tpcc<L>;
+    "tpcc-mix" crate::TpccMix<L>;
+    "silo" crate::SiloYcsb<L>;
+    "masstree" crate::MasstreeStore<L>;
+    "blobs" crate::BlobValues<L>;
+    "gups" crate::Gups<L>;
+    "mmap-bench" crate::MmapBench<L>;
+    "search" crate::Search<L>;
 }
 
 /// The names of all workloads.
 #[must_use]
 pub fn names() -> &'static [&'static str] {
     NAMES
+}
+
+/// [`Workload::GETS`] of the workload of this name.
+#[must_use]
+pub fn gets(name: &str) -> Option<u32> {
+    struct Gets;
+    impl Visitor for Gets {
+        type Output = Option<u32>;
+        fn visit<W: Workload>(self) -> Option<u32> {
+            W::GETS
+        }
+    }
+    dispatch_known::<NoLatch, _>(name, Gets).flatten()
 }
 
 /// Calls `visitor` with the workload of this name, over latches of type `L`.
@@ -101,7 +93,6 @@ pub fn dispatch<L: Latch, V: Visitor>(name: &str, visitor: V) -> Result<V::Outpu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_memory::NoLatch;
 
     struct Name;
     impl Visitor for Name {
@@ -113,10 +104,9 @@ mod tests {
 
     #[test]
     fn names_lead_to_their_workloads() {
-        for listing in all() {
-            assert_eq!(dispatch::<NoLatch, _>(listing.name, Name), Ok(listing.name));
+        for name in names() {
+            assert_eq!(dispatch::<NoLatch, _>(name, Name), Ok(*name));
         }
-        assert_eq!(names().len(), all().len());
     }
     #[test]
     fn the_seven_are_there() {

@@ -13,9 +13,9 @@ use crate::common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{FAILED, Unsteady, copy, plain};
+use common::{FAILED, Mix, OWN_MIX, Unsteady, copy, plain};
 use fulgurite_memory::{Address, Latch, NoLatch, PlainMemory, RawMemory, Region, SUBPAGE_BYTES, VersionLatch};
-use fulgurite_workloads::{BlobParams, Params, Random, Visitor, Workload, dispatch, names};
+use fulgurite_workloads::{Params, Random, Visitor, Workload, dispatch, names};
 
 /// Builds a workload and keeps what it takes to run it elsewhere.
 struct Built {
@@ -93,11 +93,11 @@ impl Visitor for Execute<'_> {
     }
 }
 
-fn conform(name: &str, blobs: BlobParams, bytes: u64, requests: u64, zipf: f64, seed: u64) {
-    println!("{name}: {blobs:?}, {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
+fn conform(name: &str, mix: Mix, bytes: u64, requests: u64, zipf: f64, seed: u64) {
+    println!("{name}: {mix:?}, {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
     let region = Region::new(Address::from_linear(3 * SUBPAGE_BYTES as u64), bytes);
     let input = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/src").into());
-    let params = Params { bytes, zipf, seed, input, blobs };
+    let params = Params { bytes, zipf, seed, input, value_bytes: mix.0, gets: mix.1 };
     let built = dispatch::<NoLatch, _>(name, Build { region, params }).unwrap();
     let calm = Execute { built: &built, seed, requests, threads: 1, yields_per_mille: 0, fails: false };
     let untouched = run::<NoLatch>(name, Execute { requests: 0, ..calm });
@@ -108,7 +108,7 @@ fn conform(name: &str, blobs: BlobParams, bytes: u64, requests: u64, zipf: f64, 
     assert_eq!(alone, together, "{name}: 4 threads, seed {seed}");
     assert_eq!(alone, failing, "{name}: failing accesses, seed {seed}");
     assert_eq!(alone, both, "{name}: 4 threads and failing accesses, seed {seed}");
-    let only_reads = common::only_reads(name, blobs);
+    let only_reads = common::only_reads(name, mix);
     assert!((untouched != alone) != only_reads, "{name}: the invariant does not see the requests");
     let opened_again = OpenAgain { built: &built, seed, rounds: 100, requests: requests / 100 };
     assert_eq!(alone, dispatch::<NoLatch, _>(name, opened_again).unwrap(), "{name}: opened again, seed {seed}");
@@ -152,8 +152,8 @@ macro_rules! conforms {
         fn $test() {
             // Few keys and many requests, so that threads meet. Then many keys, and none more
             // popular than others.
-            conform($name, BlobParams::default(), 1 << 20, 6000, 1.2, 11);
-            conform($name, BlobParams::default(), 4 << 20, 3000, 0.0, 12);
+            conform($name, OWN_MIX, 1 << 20, 6000, 1.2, 11);
+            conform($name, OWN_MIX, 4 << 20, 3000, 0.0, 12);
         })*
     };
 }
@@ -169,31 +169,21 @@ conforms! {
     masstree "masstree";
     blobs "blobs";
     gups "gups";
-    gups_read "gups-read";
     mmap_bench "mmap-bench";
     search "search";
 }
 
-macro_rules! conforms_blobs {
-    ($($test:ident $which:literal;)*) => {
+macro_rules! conforms_in_mixes {
+    ($($test:ident $name:literal, $mix:expr;)*) => {
         $(#[test]
         fn $test() {
-            conform("blobs", common::blobs($which), 1 << 20, 6000, 1.2, 11);
-            conform("blobs", common::blobs($which), 4 << 20, 3000, 0.0, 12);
+            conform($name, $mix, 1 << 20, 6000, 1.2, 11);
+            conform($name, $mix, 4 << 20, 3000, 0.0, 12);
         })*
     };
 }
 
-conforms_blobs! {
-    blobs_gets "gets";
-    blobs_half "half";
-    blobs_128 "128";
-    blobs_128_gets "128-gets";
-    blobs_128_half "128-half";
-    blobs_large "large";
-    blobs_large_gets "large-gets";
-    blobs_large_half "large-half";
-}
+common::mixes!(conforms_in_mixes);
 
 #[test]
 fn all_are_tested() {

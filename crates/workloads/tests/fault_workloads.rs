@@ -25,7 +25,7 @@ use fulgurite_memory::{
     SUBPAGE_BYTES, VersionLatch, View, ViewMut,
 };
 use fulgurite_runtime::{BuildError, Context, JobHandle, JobOptions, Runtime};
-use fulgurite_workloads::{BlobParams, Params, Search, Visitor, Workload, dispatch, names};
+use fulgurite_workloads::{Params, Search, Visitor, Workload, dispatch, names};
 
 const WORKERS: usize = 2;
 const FIBERS: usize = 8;
@@ -306,15 +306,15 @@ struct Failed {
 /// Text that is indexed: our own sources.
 const INPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-fn conform(name: &'static str, blobs: BlobParams, bytes: u64, requests: u64, zipf: f64, seed: u64) {
-    println!("{name}: {blobs:?}, {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
+fn conform(name: &'static str, mix: Mix, bytes: u64, requests: u64, zipf: f64, seed: u64) {
+    println!("{name}: {mix:?}, {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
     let region = Region::new(Address::from_linear(3 * SUBPAGE_BYTES as u64), bytes);
-    let params = Params { bytes, zipf, seed, input: Some(INPUT.into()), blobs };
+    let params = Params { bytes, zipf, seed, input: Some(INPUT.into()), value_bytes: mix.0, gets: mix.1 };
     let built = &dispatch::<NoLatch, _>(name, Build(region, params.clone())).unwrap();
     let plainly =
         |requests| dispatch::<NoLatch, _>(name, Plainly { built, region, params: params.clone(), requests }).unwrap();
     let (found, expected) = plainly(requests);
-    let only_reads = common::only_reads(name, blobs);
+    let only_reads = common::only_reads(name, mix);
     let mut failed = Failed::default();
     for (frames, wrong) in [
         (1, Wrong::Reads),
@@ -347,8 +347,8 @@ macro_rules! conforms {
             within(100, $name.to_owned(), || {
                 // Few popular keys, so that workers meet. Then many keys, and none more popular
                 // than others.
-                conform($name, BlobParams::default(), 1 << 20, $requests, 1.2, 41);
-                conform($name, BlobParams::default(), 2 << 20, $requests, 0.0, 42);
+                conform($name, OWN_MIX, 1 << 20, $requests, 1.2, 41);
+                conform($name, OWN_MIX, 2 << 20, $requests, 0.0, 42);
             });
         })*
     };
@@ -365,33 +365,24 @@ conforms! {
     masstree "masstree", 2000;
     blobs "blobs", 1200;
     gups "gups", 4000;
-    gups_read "gups-read", 4000;
     mmap_bench "mmap-bench", 4000;
     search "search", 1200;
 }
 
-macro_rules! conforms_blobs {
-    ($($test:ident $which:literal;)*) => {
+macro_rules! conforms_in_mixes {
+    ($($test:ident $name:literal, $mix:expr;)*) => {
         $(#[test]
         fn $test() {
-            within(100, $which.to_owned(), || {
-                conform("blobs", common::blobs($which), 1 << 20, 1200, 1.2, 41);
-                conform("blobs", common::blobs($which), 2 << 20, 1200, 0.0, 42);
+            let requests = if $name == "gups" { 4000 } else { 1200 };
+            within(100, stringify!($test).to_owned(), move || {
+                conform($name, $mix, 1 << 20, requests, 1.2, 41);
+                conform($name, $mix, 2 << 20, requests, 0.0, 42);
             });
         })*
     };
 }
 
-conforms_blobs! {
-    blobs_gets "gets";
-    blobs_half "half";
-    blobs_128 "128";
-    blobs_128_gets "128-gets";
-    blobs_128_half "128-half";
-    blobs_large "large";
-    blobs_large_gets "large-gets";
-    blobs_large_half "large-half";
-}
+common::mixes!(conforms_in_mixes);
 
 #[test]
 fn all_are_tested() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fulgurite_memory::{Address, Region};
-use fulgurite_workloads::{BlobParams, Params, Visitor, Workload};
+use fulgurite_workloads::{Params, Visitor, Workload};
 
 use crate::Workloads;
 use crate::own_process::{self, Answer};
@@ -74,8 +74,7 @@ impl Spec {
         Region::new(Address::from_linear(0), self.region_bytes)
     }
     fn params(&self) -> Params {
-        let (value_bytes, gets) = self.blobs;
-        let (input, blobs) = (self.input.clone(), BlobParams { value_bytes, gets });
-        Params { bytes: self.data_bytes, zipf: self.zipf, seed: self.seed, input, blobs }
+        let Spec { data_bytes: bytes, zipf, seed, value_bytes, gets, .. } = *self;
+        Params { bytes, zipf, seed, input: self.input.clone(), value_bytes, gets }
     }
 }

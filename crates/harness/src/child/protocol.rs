@@ -40,8 +40,10 @@ pub struct Spec {
     pub seed: u64,
     /// Directory of text that it was built from.
     pub input: Option<PathBuf>,
-    /// Of blobs: bytes of a value, where all have as many, and gets of 100 requests.
-    pub blobs: (Option<u32>, u32),
+    /// Of blobs: bytes of a value, where all have as many.
+    pub value_bytes: Option<u32>,
+    /// Requests that only read, of 100, where another share than the workload's was asked for.
+    pub gets: Option<u32>,
     pub data: DataSource,
     /// For a pool there: what it is filled with.
     pub pool: Option<PoolSpec>,

@@ -256,7 +256,7 @@ pub fn all(results: &std::collections::BTreeMap<String, Value>) -> Vec<(&'static
             below: "Share of the same program on plain DRAM, 3% of the data in DRAM. Longer is better.",
             groups: vec![
                 ("read and write (GUPS)".to_owned(), against_mmap("gups")),
-                ("read only".to_owned(), against_mmap("gups-read")),
+                ("read only".to_owned(), against_mmap("gups --mix 100")),
             ],
         }
         .svg(),

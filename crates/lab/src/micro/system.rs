@@ -2,10 +2,10 @@
 //! memory, as a system that `fulgurite-lab sim` runs.
 //!
 //! The processes are the ones that `live` runs, and plain memory runs next to each of them, in
-//! turns. NVMM's two uniform workloads show what a miss costs: `gups-read` where victims are clean,
-//! `gups` where they are dirty. A request is one access, and computes for 10 µs. Where all data is
-//! in frames, the difference is a hit: far where places are uniform, near where a few are used over
-//! and over.
+//! turns. NVMM's uniform workload shows what a miss costs: `gups` that only reads where victims are
+//! clean, and that updates where they are dirty. A request is one access, and computes for 10 µs.
+//! Where all data is in frames, the difference is a hit: far where places are uniform, near where a
+//! few are used over and over.
 
 use std::path::Path;
 use std::time::Duration;
@@ -130,13 +130,13 @@ fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
 impl Probe<'_> {
     fn measure(&mut self, hits: bool) -> Result<Measured> {
         let mut measured = Measured { near: near_subpages(), ..Measured::default() };
-        let reads = self.image("gups-read")?;
+        let reads = self.image(100)?;
         if hits {
             self.hits(&reads, &mut measured)?;
         }
         let (clean, frames) = self.misses(&reads, Some(&mut measured))?;
         drop(reads);
-        let writes = self.image("gups")?;
+        let writes = self.image(0)?;
         let (dirty, _) = self.misses(&writes, None)?;
         // The rest of the accesses hits.
         let cost = |rounds: &[Round]| {
@@ -155,9 +155,10 @@ impl Probe<'_> {
         }
         Ok(measured)
     }
-    fn image(&self, workload: &str) -> Result<Image> {
-        let params = Params { bytes: self.wanted.data_bytes, zipf: 0.0, seed: self.wanted.seed, ..Params::default() };
-        Image::build(workload, &params, crate::catalog::WORKLOADS, &self.session.experiment.interrupt)
+    fn image(&self, gets: u32) -> Result<Image> {
+        let (bytes, seed) = (self.wanted.data_bytes, self.wanted.seed);
+        let params = Params { bytes, zipf: 0.0, seed, gets: Some(gets), ..Params::default() };
+        Image::build("gups", &params, crate::catalog::WORKLOADS, &self.session.experiment.interrupt)
     }
     fn batch(&mut self, count: u64, work_iterations: u64) -> Batch {
         let first = self.next;

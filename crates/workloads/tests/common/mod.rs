@@ -9,7 +9,7 @@ use fulgurite_memory::{
     AccessError, Address, Memory, PlainMemory, PlainPin, RawMemory, Region, SUBPAGE_BYTES, View, ViewMut,
 };
 use fulgurite_sys::Backed;
-use fulgurite_workloads::{BlobParams, Random};
+use fulgurite_workloads::Random;
 
 /// The error of an access that [`Unsteady`] lets fail.
 pub const FAILED: AccessError = AccessError::Cancelled;
@@ -123,24 +123,31 @@ pub fn within<T: Send + 'static>(seconds: u64, what: String, test: impl FnOnce()
 }
 
 /// Whether a workload changes nothing.
-pub fn only_reads(name: &str, blobs: BlobParams) -> bool {
-    ["search", "gups-read", "mmap-bench"].contains(&name) || name == "blobs" && blobs.gets == 100
+pub fn only_reads(name: &str, mix: Mix) -> bool {
+    ["search", "mmap-bench"].contains(&name) || mix.1 == Some(100)
 }
 
-/// What is tested of blobs: a name, a length, and how many of 100 requests are gets.
-pub const BLOBS: [(&str, Option<u32>, u32); 8] = [
-    ("gets", Some(900), 100),
-    ("half", Some(900), 50),
-    ("128", Some(128), 95),
-    ("128-gets", Some(128), 100),
-    ("128-half", Some(128), 50),
-    ("large", None, 95),
-    ("large-gets", None, 100),
-    ("large-half", None, 50),
-];
+/// Bytes of a value, and how many of 100 requests are gets.
+pub type Mix = (Option<u32>, Option<u32>);
 
-/// The parameters of one of them.
-pub fn blobs(name: &str) -> BlobParams {
-    let (_, value_bytes, gets) = *BLOBS.iter().find(|one| one.0 == name).expect("one of them");
-    BlobParams { value_bytes, gets }
+/// What workloads have unless they are asked for another one.
+pub const OWN_MIX: Mix = (Some(900), None);
+
+/// Declares a test with `conform` for each workload in each further mix.
+macro_rules! mixes {
+    ($test:path) => {
+        $test! {
+            blobs_gets "blobs", (Some(900), Some(100));
+            blobs_half "blobs", (Some(900), Some(50));
+            blobs_128 "blobs", (Some(128), None);
+            blobs_128_gets "blobs", (Some(128), Some(100));
+            blobs_128_half "blobs", (Some(128), Some(50));
+            blobs_large "blobs", (None, None);
+            blobs_large_gets "blobs", (None, Some(100));
+            blobs_large_half "blobs", (None, Some(50));
+            gups_read "gups", (Some(900), Some(100));
+            gups_half "gups", (Some(900), Some(50));
+        }
+    };
 }
+pub(crate) use mixes;
