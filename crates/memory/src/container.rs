@@ -21,8 +21,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::blobs::NOTES_BYTES;
 use crate::heap::{RECORD_AT, RECORD_BYTES};
 use crate::{
-    Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Blobs, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
-    MasstreeRoot, Memory, OrderedBlobs, Ptr, Region, RootError, Stored,
+    Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BlobIndex, BlobMap, Directory, HashMap, HashMapRoot, Heap, KeyHash,
+    Latch, Masstree, MasstreeRoot, Memory, Ptr, Region, RootError, Stored,
 };
 
 /// Where in its region a container's root is.
@@ -222,72 +222,58 @@ impl<L: Latch> Container for Masstree<L> {
     }
 }
 
-impl<K: KeyHash + Eq + Stored, L: Latch> Container for Blobs<K, L> {
-    type Root = HashMapRoot;
-    fn type_name() -> String {
-        format!("blobs by {}", K::type_name())
-    }
-    fn parts() -> [TypePart; 2] {
-        [TypePart::of::<K>(), TypePart::default()]
-    }
-    fn root_record(&self) -> HashMapRoot {
-        self.root()
-    }
-    fn open_root<M: Memory>(
-        _: &mut M,
-        root: HashMapRoot,
-        heap: &Arc<Heap>,
-        latch_count: usize,
-    ) -> Result<Self, AccessError> {
-        Blobs::<K, L>::open(root, heap.clone(), latch_count)
-    }
-    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        Blobs::<K, L>::save_count(self, memory)
-    }
-    fn disturb(&self, gone: bool) {
-        Blobs::<K, L>::disturb(self, gone);
-    }
-    fn keep_notes(&mut self, at: Address) {
-        Blobs::<K, L>::keep_notes(self, at);
-    }
-    fn objects(&self) -> Option<Region> {
-        Blobs::<K, L>::objects(self)
-    }
-    fn open_objects<M: Memory>(&mut self, memory: &mut M, objects: Region) -> Result<(), AccessError> {
-        Blobs::<K, L>::open_objects(self, memory, objects)
+/// An index of blobs that a root can name.
+pub trait NamedIndex: BlobIndex + Container {
+    /// What its keys are.
+    fn keys_name() -> String;
+}
+
+impl<K: KeyHash + Eq + Stored, L: Latch> NamedIndex for HashMap<K, u64, L> {
+    fn keys_name() -> String {
+        K::type_name()
     }
 }
 
-impl<L: Latch> Container for OrderedBlobs<L> {
-    type Root = MasstreeRoot;
+impl<L: Latch> NamedIndex for Masstree<L> {
+    fn keys_name() -> String {
+        "byte strings".into()
+    }
+}
+
+impl<I: NamedIndex> Container for BlobMap<I> {
+    type Root = I::Root;
     fn type_name() -> String {
-        "blobs by byte strings".into()
+        format!("blobs by {}", I::keys_name())
     }
     fn parts() -> [TypePart; 2] {
-        [TypePart::default(); 2]
+        [I::parts()[0], TypePart::default()]
     }
-    fn root_record(&self) -> MasstreeRoot {
-        self.root()
+    fn root_record(&self) -> I::Root {
+        self.index().root_record()
     }
     fn open_root<M: Memory>(
         memory: &mut M,
-        root: MasstreeRoot,
+        root: I::Root,
         heap: &Arc<Heap>,
         latch_count: usize,
     ) -> Result<Self, AccessError> {
-        OrderedBlobs::<L>::open(memory, heap.clone(), root, latch_count)
+        Ok(Self::over(I::open_root(memory, root, heap, latch_count)?, heap.clone(), latch_count))
+    }
+    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.index().save(memory)
     }
     fn disturb(&self, gone: bool) {
-        OrderedBlobs::<L>::disturb(self, gone);
+        self.index().disturb(gone);
+        BlobMap::disturb(self, gone);
     }
     fn keep_notes(&mut self, at: Address) {
-        OrderedBlobs::<L>::keep_notes(self, at);
+        BlobMap::keep_notes(self, at);
     }
     fn objects(&self) -> Option<Region> {
-        OrderedBlobs::<L>::objects(self)
+        BlobMap::objects(self)
     }
     fn open_objects<M: Memory>(&mut self, memory: &mut M, objects: Region) -> Result<(), AccessError> {
-        OrderedBlobs::<L>::open_objects(self, memory, objects)
+        BlobMap::open_objects(self, memory, objects)
     }
 }
 

@@ -25,12 +25,6 @@ pub trait BlobIndex {
     fn unset<M: Memory>(&self, memory: &mut M, key: &Self::Key) -> Result<Option<u64>, AccessError>;
     /// Checks its invariants, and shows the word of each key. Nothing may change it meanwhile.
     fn check_words<M: Memory>(&self, memory: &mut M, each: &mut dyn FnMut(u64)) -> Result<(), AccessError>;
-    /// Saves what it counts in DRAM, for a sync.
-    fn save<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
-        Ok(())
-    }
-    /// As [`Latch::disturb`].
-    fn disturb(&self, gone: bool);
 }
 
 impl<K: KeyHash + Eq, L: Latch> BlobIndex for HashMap<K, u64, L> {
@@ -56,12 +50,6 @@ impl<K: KeyHash + Eq, L: Latch> BlobIndex for HashMap<K, u64, L> {
     fn check_words<M: Memory>(&self, memory: &mut M, each: &mut dyn FnMut(u64)) -> Result<(), AccessError> {
         self.check(memory)?;
         self.for_each(memory, |_, word| each(*word))
-    }
-    fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        HashMap::save(self, memory)
-    }
-    fn disturb(&self, gone: bool) {
-        HashMap::disturb(self, gone);
     }
 }
 
@@ -95,8 +83,5 @@ impl<L: Latch> BlobIndex for Masstree<L> {
             std::ops::ControlFlow::Continue(())
         })?;
         Ok(())
-    }
-    fn disturb(&self, gone: bool) {
-        Masstree::disturb(self, gone);
     }
 }

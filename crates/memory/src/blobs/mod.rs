@@ -100,7 +100,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// Pins that an operation may take.
     pub const PINS: u32 = 4;
 
-    fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
+    pub(crate) fn over(index: I, heap: Arc<Heap>, latch_count: usize) -> Self {
         let latches = || LatchTable::new(latch_count.max(1));
         let (memory, values, parts) = (heap.memory(), Values { heap, space: None }, Parts::default());
         BlobMap { memory, index, values, turns: latches(), swings: latches(), parts }
@@ -530,12 +530,11 @@ impl<I: BlobIndex> BlobMap<I> {
         self.turns.bytes() + self.swings.bytes() + self.values.space.as_ref().map_or(0, Space::bytes)
     }
 
-    /// Saves what its index counts in DRAM, for a sync.
-    pub(crate) fn save_count<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        self.index.save(memory)
+    pub(crate) fn index(&self) -> &I {
+        &self.index
     }
+    /// As [`Latch::disturb`], without the index.
     pub(crate) fn disturb(&self, gone: bool) {
-        self.index.disturb(gone);
         self.turns.disturb(gone);
         self.swings.disturb(gone);
         self.values.space.iter().for_each(|space| space.disturb(gone));

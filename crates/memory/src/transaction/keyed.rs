@@ -8,8 +8,8 @@ use fulgurite_runtime::AccessError;
 
 use super::staged::Staged;
 use crate::{
-    Array, BPlusTree, BlobMap, Container, HashMap, KeyHash, Latch, LatchTable, Masstree, Memory, Plain, Ptr, Rooted,
-    VersionLatch, optimistic,
+    Array, BPlusTree, BlobIndex, BlobMap, Container, HashMap, KeyHash, Latch, LatchTable, Masstree, Memory, Plain, Ptr,
+    Rooted, VersionLatch, optimistic,
 };
 
 type Elements = LatchTable<VersionLatch>;
@@ -335,34 +335,18 @@ impl InOrder for Masstree<VersionLatch> {
     }
 }
 
-impl<K: KeyHash + Eq> Keyed for BlobMap<HashMap<K, u64, VersionLatch>> {
-    type Key = K;
+impl<I: BlobIndex<Latch = VersionLatch>> Keyed for BlobMap<I> {
+    type Key = I::Key;
     type Value = Vec<u8>;
     type New = [u8];
-    fn look_up<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<Vec<u8>>, AccessError> {
+    fn look_up<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<Vec<u8>>, AccessError> {
         let mut value = Vec::new();
         Ok(self.get(memory, key, &mut value)?.then_some(value))
     }
-    fn set<M: Memory>(&self, memory: &mut M, key: &K, value: &[u8]) -> Result<(), AccessError> {
+    fn set<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<(), AccessError> {
         self.put(memory, key, value).map(drop)
     }
-    fn unset<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
-        self.remove(memory, key)
-    }
-}
-
-impl Keyed for BlobMap<Masstree<VersionLatch>> {
-    type Key = [u8];
-    type Value = Vec<u8>;
-    type New = [u8];
-    fn look_up<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<Vec<u8>>, AccessError> {
-        let mut value = Vec::new();
-        Ok(self.get(memory, key, &mut value)?.then_some(value))
-    }
-    fn set<M: Memory>(&self, memory: &mut M, key: &[u8], value: &[u8]) -> Result<(), AccessError> {
-        self.put(memory, key, value).map(drop)
-    }
-    fn unset<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<bool, AccessError> {
+    fn unset<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<bool, AccessError> {
         self.remove(memory, key)
     }
 }
