@@ -192,7 +192,7 @@ fn gather<M: Memory>(
         }
         let number = all.documents.len();
         for (word, found) in counted.iter() {
-            let (id, new) = all.words.insert(word, found.hash);
+            let (id, new) = all.words.insert(word);
             if new {
                 all.df.push(0);
             }

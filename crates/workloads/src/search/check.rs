@@ -71,9 +71,9 @@ fn check_texts<M: Memory>(index: &Index, memory: &mut M) -> Result<Seen, Workloa
         require(words.total() == document.words, || {
             format!("document {number} has {} words, not {}", words.total(), document.words)
         })?;
-        for (_, found) in words.iter() {
+        for (word, found) in words.iter() {
             let impact = impact(found.count.min(super::build::COUNT_MAX), document.words, index.header.average_words);
-            seen.add(found.hash, number, impact, found.first);
+            seen.add(word.hash(), number, impact, found.first);
         }
     }
     require(text_bytes == index.header.text_bytes, || {

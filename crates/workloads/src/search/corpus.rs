@@ -171,7 +171,7 @@ impl Corpus {
                     break;
                 }
                 Ok(distinct_words) => {
-                    scanner.words.iter().for_each(|(_, found)| scanner.distinct.add(found.hash));
+                    scanner.words.iter().for_each(|(word, _)| scanner.distinct.add(word.hash()));
                     corpus.text_bytes += scanner.text.len() as u64;
                     let bytes = scanner.text.len() as u32;
                     corpus.files.push(CorpusFile { path: entry.into_path(), bytes, distinct_words });

@@ -9,6 +9,9 @@
 //! Invariant: the hashes here are part of the index's layout. Changing them changes
 //! [`super::layout::MAGIC`].
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bytes of the longest word. Three 8-byte loads hash and compare one.
@@ -17,7 +20,7 @@ pub const WORD_BYTES_MAX: usize = 24;
 pub const NUMBER_BYTES_MAX: usize = 4;
 
 /// A folded word, padded with zeros (no word contains one).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Word([u8; WORD_BYTES_MAX]);
 
@@ -141,11 +144,33 @@ pub fn for_each_word(text: &str, mut each: impl FnMut(&Word, usize)) {
     }
 }
 
-/// Numbers distinct words 0, 1, 2... in the order they come. Open addressing, at most half full.
+/// Takes the hash that a word has.
+#[derive(Default)]
+pub(super) struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a word hashes to one number");
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Hash for Word {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(Word::hash(self));
+    }
+}
+
+/// Numbers distinct words 0, 1, 2... in the order they come.
 #[derive(Default)]
 pub(super) struct WordTable {
-    /// High half: part of the word's hash. Low half: its number plus one. 0 is free.
-    slots: Vec<u64>,
+    numbers: HashMap<Word, u32, BuildHasherDefault<WordHasher>>,
     words: Vec<Word>,
 }
 
@@ -153,82 +178,23 @@ impl WordTable {
     pub(super) fn words(&self) -> &[Word] {
         &self.words
     }
-
-    #[inline(always)]
-    fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
-    }
-    #[inline(always)]
-    fn next(&self, slot: usize) -> usize {
-        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
-    }
-    /// The low bits of the hash: the high ones chose the slot.
-    #[inline(always)]
-    fn entry(hash: u64, number: usize) -> u64 {
-        (hash << 32) | (number as u64 + 1)
-    }
-
-    /// The word's number, and where it is or belongs.
-    #[inline]
-    fn probe(&self, word: &Word, hash: u64) -> (Option<u32>, usize) {
-        let mut slot = self.home(hash);
-        loop {
-            let entry = self.slots[slot];
-            if entry == 0 {
-                return (None, slot);
-            }
-            let number = (entry as u32 - 1) as usize;
-            if (entry >> 32) as u32 == hash as u32 && self.words[number] == *word {
-                return (Some(number as u32), slot);
-            }
-            slot = self.next(slot);
-        }
-    }
     /// The word's number, if it has one.
     pub(super) fn find(&self, word: &Word) -> Option<u32> {
-        if self.slots.is_empty() { None } else { self.probe(word, word.hash()).0 }
+        self.numbers.get(word).copied()
     }
-    /// The word's number, and whether it is new. `hash` is the word's.
+    /// The word's number, and whether it is new.
     #[inline]
-    pub(super) fn insert(&mut self, word: &Word, hash: u64) -> (u32, bool) {
-        if self.words.len() * 2 >= self.slots.len() {
-            self.grow();
+    pub(super) fn insert(&mut self, word: &Word) -> (u32, bool) {
+        let next = self.words.len() as u32;
+        let number = *self.numbers.entry(*word).or_insert(next);
+        if number == next {
+            self.words.push(*word);
         }
-        match self.probe(word, hash) {
-            (Some(number), _) => (number, false),
-            (None, slot) => {
-                self.slots[slot] = Self::entry(hash, self.words.len());
-                self.words.push(*word);
-                (self.words.len() as u32 - 1, true)
-            }
-        }
+        (number, number == next)
     }
-    #[cold]
-    fn grow(&mut self) {
-        let slots = (self.slots.len() * 2).max(1024);
-        self.slots.clear();
-        self.slots.resize(slots, 0);
-        for number in 0..self.words.len() {
-            let hash = self.words[number].hash();
-            let mut slot = self.home(hash);
-            while self.slots[slot] != 0 {
-                slot = self.next(slot);
-            }
-            self.slots[slot] = Self::entry(hash, number);
-        }
-    }
-    /// Forgets all words and keeps the memory, in time proportional to the words.
+    /// Forgets all words and keeps the memory.
     pub(super) fn clear(&mut self) {
-        if self.words.len() * 16 > self.slots.len() {
-            self.slots.fill(0);
-        } else {
-            // Last come, first removed: so no removal opens a gap before a word that still has to
-            // be found.
-            for number in (0..self.words.len()).rev() {
-                let (_, slot) = self.probe(&self.words[number], self.words[number].hash());
-                self.slots[slot] = 0;
-            }
-        }
+        self.numbers.clear();
         self.words.clear();
     }
 }
@@ -248,7 +214,6 @@ pub(super) struct Occurrence {
     pub count: u32,
     /// Byte of the text at which it first starts.
     pub first: u32,
-    pub hash: u64,
 }
 
 impl DocumentWords {
@@ -259,10 +224,9 @@ impl DocumentWords {
         self.total = 0;
         for_each_word(text, |word, first| {
             self.total += 1;
-            let hash = word.hash();
-            let (number, new) = self.table.insert(word, hash);
+            let (number, new) = self.table.insert(word);
             if new {
-                self.counts.push(Occurrence { count: 1, first: first as u32, hash });
+                self.counts.push(Occurrence { count: 1, first: first as u32 });
             } else {
                 self.counts[number as usize].count += 1;
             }
@@ -309,14 +273,13 @@ mod tests {
         for round in [5000u32, 40, 3, 3000] {
             for pass in 0..2 {
                 for i in 0..round {
-                    assert_eq!(table.insert(&name(i), name(i).hash()), (i, pass == 0));
+                    assert_eq!(table.insert(&name(i)), (i, pass == 0));
                 }
             }
             assert_eq!(table.find(&name(round)), None);
             assert_eq!(table.find(&name(round - 1)), Some(round - 1));
             table.clear();
             assert_eq!(table.find(&name(0)), None);
-            assert!(table.slots.iter().all(|&s| s == 0));
         }
     }
     #[test]
