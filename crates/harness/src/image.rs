@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use fulgurite_memory::{Address, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
 use fulgurite_sys::{Arena, DirectFile};
 use fulgurite_term::progress::ProgressBar;
-use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Site, Visitor, Workload, WorkloadError};
 
 use crate::Workloads;
 use fulgurite_term::interrupt::{Interrupt, Interrupted};
@@ -46,7 +46,7 @@ impl Visitor for Build {
     type Output = Result<(), WorkloadError>;
     fn visit<W: Workload>(mut self) -> Self::Output {
         let progress = &mut |share| progress::set_share(&self.bar, share);
-        W::build(&mut self.memory, self.region, &self.params, progress)
+        W::build(&mut self.memory, Site::new(self.region, &self.params, progress))
     }
 }
 

@@ -22,7 +22,7 @@ use fulgurite_memory::{
     View, ViewMut,
 };
 use fulgurite_sys::{ArenaError, Backed};
-use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Site, Visitor, Workload, WorkloadError};
 use thiserror::Error;
 
 /// One access of a request.
@@ -170,7 +170,7 @@ impl Visitor for Open {
     fn visit<W: Workload>(self) -> Self::Output {
         let mut plain = PlainMemory::new(Backed::BasePages)?;
         let region = Region::new(Address::from_linear(0), region_bytes(self.params.bytes));
-        W::build(&mut plain, region, &self.params, &mut |_| ())?;
+        W::build(&mut plain, Site::new(region, &self.params, &mut |_| ()))?;
         let seed = self.params.seed;
         let mut memory = Noted { memory: plain, notes: self.notes };
         let workload = W::open(&mut memory, region, &self.params)?;

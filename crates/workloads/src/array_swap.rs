@@ -15,11 +15,12 @@
 //! sum of the weights of the requests that named the place. It does not depend on their order and
 //! is what `check` hashes.
 
-use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Array, Latch, LatchTable, Memory, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::rows::{Rows, load, pin, store};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 /// One element, one cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -59,35 +60,20 @@ pub struct SwapRequest {
     pub weight: u64,
 }
 
-impl<L> ArraySwap<L> {
-    #[inline(always)]
-    fn place(&self, index: u64) -> Result<Address, AccessError> {
-        Ok(self.elements.ptr(index).ok_or(AccessError::OutOfRange { at: Address::NULL })?.address())
-    }
-}
-
 impl<L: Latch> Workload for ArraySwap<L> {
     const NAME: &'static str = "array-swap";
     const PINS: u32 = 2;
     type Request = SwapRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(Self::NAME, region, params.bytes, SUBPAGE_BYTES as u64)?;
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(Self::NAME, SUBPAGE_BYTES as u64)?;
         let count = data.bytes / SUBPAGE_BYTES as u64 * Array::<Element>::PER_SUBPAGE;
         // Any permutation will do, as requests name places and not values.
         Array::create(memory, data, count, |value| {
-            if value.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(value as f64 / count as f64);
-            }
+            site.tick(value, count);
             Element { value, touched: 0, payload: payload_of(value) }
         })?;
-        progress(1.0);
-        header::write(memory, Self::NAME, at, count)
+        site.finish(memory, Self::NAME, at, count)
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
@@ -117,21 +103,17 @@ impl<L: Latch> Workload for ArraySwap<L> {
 
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &SwapRequest) -> Result<u64, AccessError> {
-        let (a, b) = (self.place(request.first)?, self.place(request.second)?);
+        let (a, b) = (self.elements.checked(request.first)?, self.elements.checked(request.second)?);
         // Both subpages first, the latches only then: no job waits for flash while holding one.
-        let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
+        let (pin_a, pin_b) = (pin(memory, a)?, pin(memory, b)?);
         let _section = memory.write_section()?;
         let (i, j) = (self.latches.index(request.first), self.latches.index(request.second));
         let _outer = self.latches.get(i.min(j)).lock(memory)?;
         let _inner = if i == j { None } else { Some(self.latches.get(i.max(j)).lock(memory)?) };
         // Nothing below can fail.
-        let (view_a, view_b) = (
-            pin_a.view_mut(a.subpage_offset(), size_of::<Element>()),
-            pin_b.view_mut(b.subpage_offset(), size_of::<Element>()),
-        );
-        let (old_a, old_b): (Element, Element) = (view_a.load(0), view_b.load(0));
-        view_a.store(0, Element { touched: old_a.touched.wrapping_add(request.weight), ..old_b });
-        view_b.store(0, Element { touched: old_b.touched.wrapping_add(request.weight), ..old_a });
+        let (old_a, old_b) = (load(&pin_a, a), load(&pin_b, b));
+        store(&pin_a, a, Element { touched: old_a.touched.wrapping_add(request.weight), ..old_b });
+        store(&pin_b, b, Element { touched: old_b.touched.wrapping_add(request.weight), ..old_a });
         Ok(old_a.value ^ old_b.value)
     }
 
@@ -167,7 +149,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_memory::{NoLatch, PlainMemory};
+    use fulgurite_memory::{Address, NoLatch, PlainMemory};
     use fulgurite_sys::Backed;
 
     #[test]
@@ -175,7 +157,7 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
         let params = Params { bytes: 1 << 16, zipf: 0.9, seed: 1, ..Params::default() };
-        ArraySwap::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        ArraySwap::<NoLatch>::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let array = ArraySwap::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let untouched = array.check(&mut memory).unwrap();
         for number in 0..1000 {

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::keys::{Random, ZipfKeys, mix};
 use crate::value::{self, VALUE_BYTES_MIN};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 /// Latches of each of the three tables of the map.
@@ -114,18 +114,14 @@ impl<L: Latch> Workload for BlobValues<L> {
     const GETS: Option<u32> = Some(95);
     type Request = ValueRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        if params.value_bytes.is_some_and(|bytes| (bytes as usize) < VALUE_BYTES_MIN) {
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let value_bytes = site.params.value_bytes;
+        if value_bytes.is_some_and(|bytes| (bytes as usize) < VALUE_BYTES_MIN) {
             let what = format!("a value has at least {VALUE_BYTES_MIN} bytes");
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
         }
-        let (at, data) = header::split(Self::NAME, region, params.bytes, 128 * SUBPAGE)?;
-        let (count, longest) = fitting::<L>(params.value_bytes, data.bytes);
+        let (at, data) = site.split(Self::NAME, 128 * SUBPAGE)?;
+        let (count, longest) = fitting::<L>(value_bytes, data.bytes);
         if count == 0 {
             let what = "no value fits into so little data; choose more".to_owned();
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
@@ -136,15 +132,14 @@ impl<L: Latch> Workload for BlobValues<L> {
         let mut bytes = Vec::new();
         for key in 0..count {
             if key.is_multiple_of(1 << 12) {
-                progress(key as f64 / count as f64);
+                site.advance(key as f64 / count as f64);
             }
-            bytes.resize(len_of(params.value_bytes, key, longest), 0);
+            bytes.resize(len_of(value_bytes, key, longest), 0);
             value::fill(&mut bytes, key, 0);
             map.put(memory, &key, &bytes)?;
         }
         heap.save(memory)?;
-        progress(1.0);
-        header::write(memory, Self::NAME, at, Root { map: map.root(), heap: rest, count, longest })
+        site.finish(memory, Self::NAME, at, Root { map: map.root(), heap: rest, count, longest })
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
@@ -240,7 +235,7 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
         let params = Params { bytes, zipf: 0.99, seed: 1, value_bytes, ..Params::default() };
-        BlobValues::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        BlobValues::<NoLatch>::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let opened = BlobValues::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let replaced = (REPLACED * slot_bytes(opened.longest as usize)).min(bytes / 4);
         (opened.heap.free_bytes(), replaced)
@@ -253,7 +248,7 @@ mod tests {
         let region = Region::new(Address::from_linear(SUBPAGE), bytes);
         let params = Params { bytes, zipf: 0.99, seed: 1, gets: Some(50), ..Params::default() };
         type Half = BlobValues<NoLatch>;
-        Half::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        Half::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let mut opened = Half::open(&mut memory, region, &params).unwrap();
         let free = opened.heap.free_bytes();
         for round in 0..200 {

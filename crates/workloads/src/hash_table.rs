@@ -2,16 +2,17 @@
 //! behavior", AstriFlash section V-A), and a few updates ("limited write traffic").
 //!
 //! Invariants, under any interleaving and after any error: the table holds the keys `0..count`,
-//! each with its own payload (nothing is torn or mixed). `changed` is the sum of the weights of the
-//! updates of the key. It does not depend on their order and is what `check` hashes.
+//! each with its own payload (nothing is torn or mixed). The first word of a value is the sum of
+//! the weights of the updates of the key. It does not depend on their order and is what `check`
+//! hashes.
 
-use std::sync::Arc;
-
-use fulgurite_memory::{AccessError, HashMap, HashMapRoot, Heap, Latch, Memory, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, HashMap, Latch, Memory, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::hashed::{Hashed, HashedRoot};
+use crate::keys::{Random, ZipfKeys};
+use crate::rows::{hash_of, increase, is_of, payload, row_of};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 /// Share of requests that only look up, of 100. The paper says look-ups, and writes limited as
 /// production key-value stores see them. 9 to 1 is the low end of what the studies it cites report
@@ -21,34 +22,21 @@ const LOOKUP_PERCENT: u64 = 90;
 const LATCH_COUNT: usize = 4096;
 
 /// A value: 120 bytes, so that key and value are two cache lines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Value {
-    changed: u64,
-    payload: [u64; 14],
-}
-
-impl Value {
-    fn of(key: u64) -> Value {
-        Value { changed: 0, payload: std::array::from_fn(|i| mix(key ^ (i as u64 + 1) << 56)) }
-    }
-}
+type Value = [u64; 15];
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {
-    root: HashMapRoot,
-    heap: Region,
+    root: HashedRoot,
     count: u64,
 }
 
-type Map<L> = HashMap<u64, Value, L>;
+type Map<L> = Hashed<u64, Value, L>;
 
 /// The table, open.
 #[derive(Debug)]
 pub struct HashTable<L> {
-    map: Map<L>,
-    heap: Arc<Heap>,
+    table: Map<L>,
     keys: ZipfKeys,
 }
 
@@ -61,47 +49,26 @@ pub struct KeyRequest {
     pub add: Option<u64>,
 }
 
-/// Bytes of heap for the blocks that do not fit into their buckets: about a fifth of the buckets'
-/// at the map's own capacity, and room for the heap's header and first slabs.
-fn heap_bytes(bucket_bytes: u64) -> u64 {
-    (bucket_bytes / 4 + 16 * SUBPAGE_BYTES as u64).next_multiple_of(SUBPAGE_BYTES as u64)
-}
-
 impl<L: Latch> Workload for HashTable<L> {
     const NAME: &'static str = "hash-table";
-    const PINS: u32 = Map::<L>::PINS;
+    const PINS: u32 = HashMap::<u64, Value, L>::PINS;
     type Request = KeyRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(Self::NAME, region, params.bytes, 64 * SUBPAGE_BYTES as u64)?;
-        let bytes = |count| Map::<L>::bytes_needed(count) + heap_bytes(Map::<L>::bytes_needed(count));
-        let count = header::most(data.bytes, bytes);
-        let (buckets, rest) = data.split(Map::<L>::bytes_needed(count));
-        let heap = Arc::new(Heap::create(memory, rest)?);
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(Self::NAME, 64 * SUBPAGE_BYTES as u64)?;
+        let count = header::most(data.bytes, Map::<L>::bytes);
         let entries = (0..count).map(|key| {
-            if key.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(key as f64 / count as f64);
-            }
-            (key, Value::of(key))
+            site.tick(key, count);
+            (key, row_of(key))
         });
-        let map = Map::<L>::bulk(memory, buckets, heap.clone(), count, 1, entries)?;
-        heap.save(memory)?;
-        header::write(memory, Self::NAME, at, Header { root: map.root(), heap: rest, count })?;
-        progress(1.0);
-        Ok(())
+        let root = Map::<L>::build(memory, data, count, entries)?;
+        site.finish(memory, Self::NAME, at, Header { root, count })
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let header: Header = header::read(memory, Self::NAME, region)?;
-        let heap = Arc::new(Heap::open(memory, header.heap)?);
         Ok(HashTable {
-            map: Map::open(header.root, heap.clone(), LATCH_COUNT)?,
-            heap,
+            table: Map::open(memory, header.root, LATCH_COUNT)?,
             keys: ZipfKeys::new(Self::NAME, header.count, params.zipf)?,
         })
     }
@@ -116,14 +83,10 @@ impl<L: Latch> Workload for HashTable<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &KeyRequest) -> Result<u64, AccessError> {
         if let Some(weight) = request.add {
-            let changed = self.map.update(memory, &request.key, |value| {
-                value.changed = value.changed.wrapping_add(weight);
-                value.payload[0]
-            })?;
+            let changed = self.table.map.update(memory, &request.key, |value| increase(value, weight))?;
             return Ok(changed.unwrap_or(0));
         }
-        let value = self.map.get(memory, &request.key)?;
-        Ok(value.map_or(0, |value| value.payload.iter().fold(0, |sum, word| sum ^ word)))
+        Ok(self.table.map.get(memory, &request.key)?.as_ref().map_or(0, payload))
     }
 
     /// Payloads never change, and updates return a word of them.
@@ -134,16 +97,16 @@ impl<L: Latch> Workload for HashTable<L> {
 
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| WorkloadError::Inconsistent { workload: Self::NAME, what };
-        let len = self.map.check(memory)?;
+        let len = self.table.map.check(memory)?;
         if len != self.keys.count() {
             return Err(broken(format!("{len} keys, and {} were put in", self.keys.count())));
         }
         let (mut sum, mut wrong) = (0u64, None);
-        self.map.for_each(memory, |&key, value| {
-            if key >= len || *value != (Value { changed: value.changed, ..Value::of(key) }) {
+        self.table.map.for_each(memory, |&key, value| {
+            if key >= len || !is_of(value, key) {
                 wrong = Some(key);
             }
-            sum = sum.wrapping_add(mix(mix(key).wrapping_add(value.changed)));
+            sum = sum.wrapping_add(hash_of(value, key));
         })?;
         match wrong {
             Some(key) => Err(broken(format!("key {key} has the value of another, or was never put in"))),
@@ -152,6 +115,6 @@ impl<L: Latch> Workload for HashTable<L> {
     }
 
     fn dram_bytes(&self) -> u64 {
-        (self.map.dram_bytes() + self.heap.dram_bytes()) as u64
+        self.table.dram_bytes()
     }
 }

@@ -20,33 +20,8 @@ fn number_of(workload: &str) -> u64 {
     workload.bytes().fold(MAGIC, |sum, byte| mix(sum ^ u64::from(byte)))
 }
 
-/// Rows between two calls of `progress`.
-pub(crate) const PROGRESS_EVERY: u64 = 1 << 16;
-
 /// Where the header's own words begin.
 const BODY: u64 = 16;
-
-/// Cuts the region into header and data. Data is at most `bytes` and at most what the region has
-/// left.
-///
-/// # Errors
-/// [`WorkloadError::Unusable`] when that is less than `least`.
-pub(crate) fn split(
-    workload: &'static str,
-    region: Region,
-    bytes: u64,
-    least: u64,
-) -> Result<(Address, Region), WorkloadError> {
-    let subpage = SUBPAGE_BYTES as u64;
-    let data = bytes.min(region.bytes).saturating_sub(subpage) / subpage * subpage;
-    if data < least {
-        let least = fulgurite_format::format_bytes(least + subpage);
-        let got = fulgurite_format::format_bytes(bytes.min(region.bytes));
-        return Err(WorkloadError::Unusable { workload, what: format!("{got} of data; it needs at least {least}") });
-    }
-    let (header, rest) = region.split(subpage);
-    Ok((header.base, Region::new(rest.base, data)))
-}
 
 /// The largest count that takes at most `bytes`, where `needed` says what a count takes, and grows
 /// with it.
@@ -100,6 +75,7 @@ pub(crate) fn read<M: Memory, T: Plain>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Params, Site};
     use fulgurite_memory::PlainMemory;
     use fulgurite_sys::Backed;
 
@@ -108,12 +84,16 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 3 * 4096);
         assert!(matches!(read::<_, u64>(&mut memory, "a", region), Err(WorkloadError::Unusable { .. })));
-        let (at, data) = split("a", region, 1 << 30, 8192).unwrap();
+        let split = |bytes, least| {
+            let params = Params { bytes, ..Params::default() };
+            Site::new(region, &params, &mut |_| ()).split("a", least)
+        };
+        let (at, data) = split(1 << 30, 8192).unwrap();
         assert_eq!((data.base.linear(), data.bytes), (4096, 8192));
         write(&mut memory, "a", at, [7u64, 8]).unwrap();
         assert_eq!(read::<_, [u64; 2]>(&mut memory, "a", region).unwrap(), [7, 8]);
         assert!(matches!(read::<_, u64>(&mut memory, "b", region), Err(WorkloadError::Unusable { .. })));
-        assert!(matches!(split("a", region, 1 << 30, 8193), Err(WorkloadError::Unusable { .. })));
-        assert!(matches!(split("a", region, 4096, 1), Err(WorkloadError::Unusable { .. })));
+        assert!(matches!(split(1 << 30, 8193), Err(WorkloadError::Unusable { .. })));
+        assert!(matches!(split(4096, 1), Err(WorkloadError::Unusable { .. })));
     }
 }

@@ -12,14 +12,17 @@
 mod array_swap;
 mod blobs;
 mod hash_table;
+mod hashed;
 mod header;
 mod keys;
 mod masstree;
 mod nvmm;
 mod rbt;
 mod registry;
+mod rows;
 mod search;
 pub mod silo;
+mod site;
 mod tatp;
 mod tpcc;
 pub mod value;
@@ -37,6 +40,7 @@ pub use search::{
     NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word, for_each_word,
 };
 pub use silo::SiloYcsb;
+pub use site::Site;
 pub use tatp::{Tatp, UpdateRequest};
 pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Tpcc, TpccMix, Who};
 
@@ -53,8 +57,8 @@ pub struct Params {
     pub seed: u64,
     /// Directory whose text is indexed (the search workload).
     pub input: Option<std::path::PathBuf>,
-    /// Bytes of a value of the workload of blobs. None: 1 KiB to 1 MiB, each doubling half as often,
-    /// so that each length has the same share of the bytes.
+    /// Bytes of a value of the workload of blobs. None: 1 KiB to 1 MiB, each doubling half as
+    /// often, so that each length has the same share of the bytes.
     pub value_bytes: Option<u32>,
     /// Requests that only read, of 100, of the workloads that can be asked for a share
     /// ([`Workload::GETS`]). None: that.
@@ -111,17 +115,12 @@ pub trait Workload: Send + Sync + Sized + 'static {
     /// One request, plain enough to be kept on a fiber's stack.
     type Request: Copy + Send + std::fmt::Debug;
 
-    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs is in
-    /// the region afterwards. `progress` is called now and then with the share done, 0 to 1.
+    /// Lays the data out in the site's region and fills it. Everything that [`Workload::open`]
+    /// needs is in the region afterwards.
     ///
     /// # Errors
     /// When the parameters make no sense, or an access fails.
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError>;
+    fn build<M: Memory>(memory: &mut M, site: Site<'_>) -> Result<(), WorkloadError>;
 
     /// Opens what `build` left, in any memory that has the same bytes. Makes the latches and other
     /// state that lives in DRAM.

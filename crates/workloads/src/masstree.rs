@@ -6,20 +6,20 @@
 //! the order in which the keys were loaded.
 //!
 //! Invariants, under any interleaving and after any error: the trie holds exactly the keys that
-//! were loaded, each with its own row. A row's payload is its key's. `put` is the sum of what was
-//! put, which does not depend on the order.
+//! were loaded, each with its own row. A row's payload is its key's. Its first word is the
+//! sum of what was put, which does not depend on the order.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use fulgurite_memory::{
-    AccessError, Address, Array, Heap, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, SUBPAGE_BYTES,
-    optimistic,
+    AccessError, Array, Heap, Latch, LatchTable, Masstree, MasstreeRoot, Memory, Region, SUBPAGE_BYTES, optimistic,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::rows::{Rows, hash_of, is_of, payload, row_of};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 /// Share of gets, of 100: YCSB's "read mostly" mix B.
 const GET_PERCENT: u64 = 95;
@@ -32,18 +32,7 @@ const NODE_LATCH_COUNT: usize = 64;
 type Key = [u8; 20];
 
 /// A row, one cache line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Row {
-    put: u64,
-    payload: [u64; 7],
-}
-
-impl Row {
-    fn of(number: u64) -> Row {
-        Row { put: 0, payload: std::array::from_fn(|i| mix(number ^ (i as u64 + 1) << 56)) }
-    }
-}
+type Row = [u64; 8];
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -133,36 +122,26 @@ impl<L: Latch> Workload for MasstreeStore<L> {
     const PINS: u32 = 1;
     type Request = StringRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(Self::NAME, region, params.bytes, 96 * SUBPAGE_BYTES as u64)?;
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(Self::NAME, 96 * SUBPAGE_BYTES as u64)?;
         let count = header::most(data.bytes, |count| parts(count).iter().sum());
-        let numbers = Numbers::new(count, params.seed);
+        let numbers = Numbers::new(count, site.params.seed);
         let (rows, heap_region) = data.split(parts(count)[0]);
-        let mut tick = |index: u64, from: f64, share: f64| {
-            if index.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(from + share * index as f64 / count as f64);
-            }
-        };
-        Array::create(memory, rows, count, |index| {
-            tick(index, 0.0, 0.2);
-            Row::of(numbers.of(index))
+        site.part(0.0, 0.2);
+        Array::<Row>::create(memory, rows, count, |index| {
+            site.tick(index, count);
+            row_of(numbers.of(index))
         })?;
         let heap = Arc::new(Heap::create(memory, heap_region)?);
         let tree = Masstree::<L>::create(memory, heap.clone(), 1)?;
+        site.part(0.2, 1.0);
         for index in 0..count {
-            tick(index, 0.2, 0.8);
+            site.tick(index, count);
             tree.insert(memory, &key_of(numbers.of(index)), index)?;
         }
         heap.save(memory)?;
-        let seed = params.seed;
-        header::write(memory, Self::NAME, at, Header { root: tree.root(), heap: heap_region, count, seed })?;
-        progress(1.0);
-        Ok(())
+        let (root, seed) = (tree.root(), site.params.seed);
+        site.finish(memory, Self::NAME, at, Header { root, heap: heap_region, count, seed })
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
@@ -189,13 +168,10 @@ impl<L: Latch> Workload for MasstreeStore<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &StringRequest) -> Result<u64, AccessError> {
         let Some(index) = self.tree.get(memory, &request.key)? else { return Ok(0) };
-        let row = self.rows.ptr(index).ok_or(AccessError::OutOfRange { at: Address::NULL })?;
+        let row = self.rows.checked(index)?;
         let latch = self.latches.of(index);
         match request.put {
-            None => {
-                let row = optimistic::read(latch, memory, |memory, _| memory.load(row))?;
-                Ok(row.payload.iter().fold(0, |sum, word| sum ^ word))
-            }
+            None => Ok(payload(&optimistic::read(latch, memory, |memory, _| memory.load(row))?)),
             Some(weight) => {
                 let _section = memory.write_section()?;
                 let _held = latch.lock(memory)?;
@@ -235,10 +211,10 @@ impl<L: Latch> Workload for MasstreeStore<L> {
         let mut sum = 0u64;
         for index in 0..count {
             let row = self.rows.get(memory, index)?;
-            if row != (Row { put: row.put, ..Row::of(self.numbers.of(index)) }) {
+            if !is_of(&row, self.numbers.of(index)) {
                 return broken(format!("row {index} has the payload of another"));
             }
-            sum = sum.wrapping_add(mix(mix(index).wrapping_add(row.put)));
+            sum = sum.wrapping_add(hash_of(&row, index));
         }
         Ok(sum)
     }

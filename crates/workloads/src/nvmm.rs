@@ -15,10 +15,11 @@
 //! an update are equal, so that the word of another place, or half of a write, is found (`check`).
 //! The file stays as it was built.
 
-use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Region, SUBPAGE_BYTES};
 
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::rows::{Rows, load, pin, store};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 /// Latches, shared by hash, held while a word that is at hand is changed.
 const LATCH_COUNT: usize = 4096;
@@ -43,22 +44,14 @@ struct Table {
 }
 
 impl Table {
-    fn build<M: Memory>(
-        memory: &mut M,
-        name: &'static str,
-        (region, bytes): (Region, u64),
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(name, region, bytes, SUBPAGE_BYTES as u64)?;
+    fn build<M: Memory>(memory: &mut M, name: &'static str, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(name, SUBPAGE_BYTES as u64)?;
         let count = data.bytes / size_of::<u64>() as u64;
         Array::create(memory, data, count, |place| {
-            if place.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(place as f64 / count as f64);
-            }
+            site.tick(place, count);
             word_of(place)
         })?;
-        progress(1.0);
-        header::write(memory, name, at, count)
+        site.finish(memory, name, at, count)
     }
     fn open<M: Memory>(
         memory: &mut M,
@@ -114,13 +107,8 @@ impl<L: Latch> Workload for Gups<L> {
     const GETS: Option<u32> = Some(0);
     type Request = UpdateWord;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Table::build(memory, Self::NAME, (region, params.bytes), progress)
+    fn build<M: Memory>(memory: &mut M, site: Site<'_>) -> Result<(), WorkloadError> {
+        Table::build(memory, Self::NAME, site)
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let table = Table::open(memory, Self::NAME, region, params)?;
@@ -135,14 +123,12 @@ impl<L: Latch> Workload for Gups<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &UpdateWord) -> Result<u64, AccessError> {
         let Some(update) = request.update else { return self.table.words.get(memory, request.place) };
-        let word = self.table.words.ptr(request.place).ok_or(AccessError::OutOfRange { at: Address::NULL })?;
-        let at = word.address();
+        let word = self.table.words.checked(request.place)?;
         // The subpage first, the latch only then: no job waits for flash while holding one.
-        let pin = memory.pin(at)?;
+        let pin = pin(memory, word)?;
         let _held = self.latches.of(request.place).lock(memory)?;
-        let view = pin.view_mut(at.subpage_offset(), size_of::<u64>());
-        let old: u64 = view.load(0);
-        view.store(0, old ^ update);
+        let old = load(&pin, word);
+        store(&pin, word, old ^ update);
         Ok(old)
     }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
@@ -172,13 +158,8 @@ impl<L: Latch> Workload for MmapBench<L> {
     const PINS: u32 = 0;
     type Request = u64;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Table::build(memory, Self::NAME, (region, params.bytes), progress)
+    fn build<M: Memory>(memory: &mut M, site: Site<'_>) -> Result<(), WorkloadError> {
+        Table::build(memory, Self::NAME, site)
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let table = Table::open(memory, Self::NAME, region, params)?;
@@ -216,7 +197,7 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
         let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, gets, ..Params::default() };
-        W::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        W::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let workload = W::open(&mut memory, region, &params).unwrap();
         (memory, workload)
     }

@@ -11,8 +11,8 @@
 //! step down is to another subpage.
 //!
 //! Invariants, under any interleaving and after any error: the tree is a red-black tree. All even
-//! keys and no unknown odd ones are there, each with its own payload. `changed` is the sum of the
-//! weights of the updates of the key.
+//! keys and no unknown odd ones are there, each with its own payload. The first word of a
+//! value is the sum of the weights of the updates of the key.
 
 mod edit;
 mod tree;
@@ -22,8 +22,9 @@ use std::sync::Arc;
 use fulgurite_memory::{AccessError, Address, Heap, Latch, Layout, Memory, Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, Workload, WorkloadError, header};
+use crate::keys::{Random, ZipfKeys};
+use crate::rows::{hash_of, increase, is_of, payload, row_of};
+use crate::{Params, Site, Workload, WorkloadError, header};
 
 pub use tree::RedBlackTree;
 
@@ -39,18 +40,7 @@ const LATCH_COUNT: usize = 4096;
 const HEAP_SLACK_BYTES: u64 = 36 * SUBPAGE_BYTES as u64;
 
 /// A value, with its links and key it fills a cache line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Value {
-    changed: u64,
-    payload: [u64; 4],
-}
-
-impl Value {
-    fn of(key: u64) -> Value {
-        Value { changed: 0, payload: std::array::from_fn(|i| mix(key ^ (i as u64 + 1) << 56)) }
-    }
-}
+type Value = [u64; 5];
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
@@ -103,27 +93,18 @@ impl<L: Latch> Workload for Rbt<L> {
     const PINS: u32 = Tree::<L>::PINS;
     type Request = RbtRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(Self::NAME, region, params.bytes, 2 * HEAP_SLACK_BYTES)?;
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(Self::NAME, 2 * HEAP_SLACK_BYTES)?;
         let count = header::most(data.bytes, heap_bytes::<L>);
         let heap = Arc::new(Heap::create(memory, data)?);
-        let layout = Layout::Scattered { seed: params.seed };
+        let layout = Layout::Scattered { seed: site.params.seed };
         let tree = Tree::<L>::bulk(memory, heap.clone(), count, layout, |index| {
-            if index.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(index as f64 / count as f64);
-            }
-            (lasting(index), Value::of(lasting(index)))
+            site.tick(index, count);
+            (lasting(index), row_of(lasting(index)))
         })?;
         heap.save(memory)?;
         let cell = tree.cell().address();
-        header::write(memory, Self::NAME, at, Header { cell, heap: data, count })?;
-        progress(1.0);
-        Ok(())
+        site.finish(memory, Self::NAME, at, Header { cell, heap: data, count })
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
@@ -150,16 +131,9 @@ impl<L: Latch> Workload for Rbt<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &RbtRequest) -> Result<u64, AccessError> {
         match *request {
-            RbtRequest::Lookup(key) => {
-                let value = self.tree.get(memory, key)?;
-                Ok(value.map_or(0, |value| value.payload.iter().fold(0, |sum, word| sum ^ word)))
-            }
+            RbtRequest::Lookup(key) => Ok(self.tree.get(memory, key)?.as_ref().map_or(0, payload)),
             RbtRequest::Update(key, weight) => {
-                let changed = self.tree.update(memory, key, |value| {
-                    value.changed = value.changed.wrapping_add(weight);
-                    value.payload[0]
-                })?;
-                Ok(changed.unwrap_or(0))
+                Ok(self.tree.update(memory, key, |value| increase(value, weight))?.unwrap_or(0))
             }
             // Exactly one change, whatever else toggles the same key: a removal that found it, or
             // an insert that did not. An insert that finds it writes what is there already.
@@ -167,7 +141,7 @@ impl<L: Latch> Workload for Rbt<L> {
                 if self.tree.remove(memory, key)?.is_some() {
                     return Ok(0);
                 }
-                if self.tree.insert(memory, key, Value::of(key))?.is_none() {
+                if self.tree.insert(memory, key, row_of(key))?.is_none() {
                     return Ok(1);
                 }
             },
@@ -187,15 +161,15 @@ impl<L: Latch> Workload for Rbt<L> {
         self.tree.check(memory, |key, value| {
             let comes_and_goes = key % 2 == 1;
             let known = if comes_and_goes {
-                (key - 1).is_multiple_of(2 * TOGGLED_EVERY) && value.changed == 0
+                (key - 1).is_multiple_of(2 * TOGGLED_EVERY) && value[0] == 0
             } else {
                 lasting_keys += 1;
                 true
             };
-            if !known || key / 2 >= count || value != (Value { changed: value.changed, ..Value::of(key) }) {
+            if !known || key / 2 >= count || !is_of(&value, key) {
                 wrong = Some(key);
             }
-            sum = sum.wrapping_add(mix(mix(key).wrapping_add(value.changed)));
+            sum = sum.wrapping_add(hash_of(&value, key));
         })?;
         if let Some(key) = wrong {
             return broken(format!("key {key} has the value of another, or was never put in"));

@@ -13,7 +13,7 @@ mod schema;
 use fulgurite_memory::{AccessError, Latch, Memory, Region};
 
 use crate::keys::Random;
-use crate::{Params, Workload, WorkloadError};
+use crate::{Params, Site, Workload, WorkloadError};
 use database::Database;
 
 /// "Update subscriber data", and nothing else.
@@ -46,13 +46,8 @@ impl<L: Latch> Workload for Tatp<L> {
     const PINS: u32 = 2;
     type Request = UpdateRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Database::<L>::build(Self::NAME, memory, region, params, progress)
+    fn build<M: Memory>(memory: &mut M, site: Site<'_>) -> Result<(), WorkloadError> {
+        Database::<L>::build(Self::NAME, memory, site)
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         Ok(Tatp(Database::open(Self::NAME, memory, region, params)?))

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{FAILED, Mix, OWN_MIX, Unsteady, copy, plain};
 use fulgurite_memory::{Address, Latch, NoLatch, PlainMemory, RawMemory, Region, SUBPAGE_BYTES, VersionLatch};
-use fulgurite_workloads::{Params, Random, Visitor, Workload, dispatch, names};
+use fulgurite_workloads::{Params, Random, Site, Visitor, Workload, dispatch, names};
 
 /// Builds a workload and keeps what it takes to run it elsewhere.
 struct Built {
@@ -34,7 +34,7 @@ impl Visitor for Build {
     fn visit<W: Workload>(self) -> Built {
         let mut memory = plain();
         let mut shares = vec![0.0];
-        W::build(&mut memory, self.region, &self.params, &mut |share| shares.push(share)).unwrap();
+        W::build(&mut memory, Site::new(self.region, &self.params, &mut |share| shares.push(share))).unwrap();
         assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{}: progress {shares:?}", W::NAME);
         let outside = self.region.base.add(self.region.bytes);
         assert_eq!(memory.view(outside, 4096).unwrap().load::<[u64; 512]>(0), [0; 512], "{} built outside", W::NAME);
@@ -199,7 +199,7 @@ fn too_little_space_is_refused() {
             let (mut memory, region) = (plain(), Region::new(Address::from_linear(0), 4096));
             let input = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/src").into());
             let params = Params { bytes: 1 << 30, zipf: 0.9, seed: 0, input, ..Params::default() };
-            let built = W::build(&mut memory, region, &params, &mut |_| ());
+            let built = W::build(&mut memory, Site::new(region, &params, &mut |_| ()));
             built.is_err() && W::open(&mut memory, region, &params).is_err()
         }
     }

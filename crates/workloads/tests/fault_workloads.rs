@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use common::{copy, plain, within};
+use common::{Mix, OWN_MIX, copy, plain, within};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{
     AccessError, Address, Identity, Memory, MemoryId, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, RawMemory, Region,
     SUBPAGE_BYTES, VersionLatch, View, ViewMut,
 };
 use fulgurite_runtime::{BuildError, Context, JobHandle, JobOptions, Runtime};
-use fulgurite_workloads::{Params, Search, Visitor, Workload, dispatch, names};
+use fulgurite_workloads::{Params, Search, Site, Visitor, Workload, dispatch, names};
 
 const WORKERS: usize = 2;
 const FIBERS: usize = 8;
@@ -214,7 +214,7 @@ impl Visitor for Build {
     type Output = PlainMemory;
     fn visit<W: Workload>(self) -> PlainMemory {
         let mut memory = plain();
-        W::build(&mut memory, self.0, &self.1, &mut |_| ()).unwrap();
+        W::build(&mut memory, Site::new(self.0, &self.1, &mut |_| ())).unwrap();
         memory
     }
 }

@@ -17,7 +17,7 @@ use fulgurite_memory::{
 };
 use fulgurite_sys::Backed;
 use fulgurite_testkit::Random;
-use fulgurite_workloads::{Corpus, CorpusError, Params, Query, Workload, WorkloadError};
+use fulgurite_workloads::{Corpus, CorpusError, Params, Query, Site, Workload, WorkloadError};
 
 type Search = fulgurite_workloads::Search<NoLatch>;
 
@@ -376,7 +376,7 @@ fn bad_directories_say_what_to_do() {
     let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
     let region = Region::new(Address::from_linear(0), 4 << 20);
     let with = |input: PathBuf| Params { input: Some(input), ..params(4 << 20, 0.5) };
-    let built = Search::build(&mut memory, region, &with(dir.path().join("nothing")), &mut |_| ());
+    let built = Search::build(&mut memory, Site::new(region, &with(dir.path().join("nothing")), &mut |_| ()));
     assert!(matches!(built, Err(WorkloadError::Unusable { .. })));
     assert!(matches!(Search::open(&mut memory, region, &params(0, 1.0)), Err(WorkloadError::Unusable { .. })));
 }
@@ -392,14 +392,17 @@ fn build_takes_as_much_text_as_fits() {
     let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
     let region = Region::new(Address::from_linear(0), 4 << 20);
     let params = Params { input: Some(dir.path().to_owned()), ..params(4 << 20, 0.5) };
-    Search::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+    Search::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
     let search = Search::open(&mut memory, region, &params).unwrap();
     search.check(&mut memory).unwrap();
     let summary = search.summary();
     assert!(summary.documents < 40 && summary.text_bytes > 1 << 20 && summary.index_bytes <= 4 << 20, "{summary:?}");
 
     let tiny = Region::new(Address::from_linear(0), 8192);
-    assert!(matches!(Search::build(&mut memory, tiny, &params, &mut |_| ()), Err(WorkloadError::Unusable { .. })));
+    assert!(matches!(
+        Search::build(&mut memory, Site::new(tiny, &params, &mut |_| ())),
+        Err(WorkloadError::Unusable { .. })
+    ));
     let corpus = scan(dir.path());
     let short = Search::build_from(&mut memory, tiny, &corpus, 1, &mut |_| ()).unwrap_err();
     assert!(short.to_string().contains("give it more"), "{short}");

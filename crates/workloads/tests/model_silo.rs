@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{FAILED, Unsteady, copy, plain};
 use fulgurite_memory::{Address, Memory, NoLatch, PlainMemory, Ptr, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::silo::{Record, Silo, Stop, Tid};
-use fulgurite_workloads::{Params, Random, SiloYcsb, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Random, SiloYcsb, Site, Workload, WorkloadError};
 
 fn rough(inner: &PlainMemory, seed: u64, thread: u64, yields: u64, fails: u64) -> Unsteady {
     Unsteady::over(inner, Random::new(seed, thread), yields, fails)
@@ -209,14 +209,14 @@ fn agree<One: Workload, Many: Workload>(bytes: u64, zipf: f64, requests: u64, se
     println!("{}: {bytes} bytes, zipf {zipf}, {requests} requests, seed {seed}", One::NAME);
     let params = Params { bytes, zipf, seed, ..Params::default() };
     let mut built = plain();
-    One::build(&mut built, region(bytes), &params, &mut |_| ()).unwrap();
+    One::build(&mut built, Site::new(region(bytes), &params, &mut |_| ())).unwrap();
     let alone = execute::<One>(&built, &params, requests, 1, 0);
     assert_eq!(execute::<Many>(&built, &params, requests, 4, 0), alone, "four threads");
     assert_eq!(execute::<One>(&built, &params, requests, 1, 60), alone, "failing accesses");
     assert_eq!(execute::<Many>(&built, &params, requests, 4, 60), alone, "four threads and failing accesses");
     assert_ne!(execute::<One>(&built, &params, requests - 20, 1, 0), alone, "the invariant sees requests");
     let small = Region::new(Address::from_linear(0), 8 << 10);
-    let refused = One::build(&mut plain(), small, &params, &mut |_| ());
+    let refused = One::build(&mut plain(), Site::new(small, &params, &mut |_| ()));
     assert!(matches!(refused, Err(WorkloadError::Unusable { .. })), "{refused:?}");
 }
 

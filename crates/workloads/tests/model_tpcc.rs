@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{FAILED, Unsteady, copy, plain};
 use fulgurite_memory::{Address, Memory, NoLatch, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
-use fulgurite_workloads::{Params, Random, Tpcc, TpccMix, Workload, WorkloadError};
+use fulgurite_workloads::{Params, Random, Site, Tpcc, TpccMix, Workload, WorkloadError};
 
 fn region(bytes: u64) -> Region {
     Region::new(Address::from_linear(5 * SUBPAGE_BYTES as u64), bytes)
@@ -22,7 +22,7 @@ fn region(bytes: u64) -> Region {
 
 fn build<W: Workload>(params: &Params) -> PlainMemory {
     let mut memory = plain();
-    W::build(&mut memory, region(params.bytes), params, &mut |_| ()).unwrap();
+    W::build(&mut memory, Site::new(region(params.bytes), params, &mut |_| ())).unwrap();
     memory
 }
 
@@ -132,7 +132,7 @@ fn damage_is_found() {
 fn too_small_and_foreign_regions_are_refused() {
     let params = Params { bytes: 1 << 20, zipf: 0.0, seed: 1, ..Params::default() };
     let small = Region::new(Address::from_linear(0), 64 << 10);
-    let refused = Tpcc::<NoLatch>::build(&mut plain(), small, &params, &mut |_| ());
+    let refused = Tpcc::<NoLatch>::build(&mut plain(), Site::new(small, &params, &mut |_| ()));
     assert!(matches!(refused, Err(WorkloadError::Unusable { .. })), "{refused:?}");
     let mut memory = build::<Tpcc<NoLatch>>(&params);
     let other = TpccMix::<NoLatch>::open(&mut memory, region(1 << 20), &params);

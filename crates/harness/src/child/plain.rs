@@ -180,14 +180,14 @@ mod tests {
     use super::*;
     use fulgurite_format::Address;
     use fulgurite_memory::{Memory as _, NoLatch, Ptr, Region};
-    use fulgurite_workloads::{Gups, Params};
+    use fulgurite_workloads::{Gups, Params, Site};
 
     #[test]
     fn a_wrong_answer_changes_the_hash() {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 16);
         let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, gets: Some(100), ..Params::default() };
-        Gups::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        Gups::<NoLatch>::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let workload = Gups::<NoLatch>::open(&mut memory, region, &params).unwrap();
         let batch = Batch { seed: 5, first: 0, count: 1000, transactions: 1, work_iterations: 0, load: Load::Closed };
         let answers = |memory: &mut PlainMemory| {

@@ -10,7 +10,7 @@ use fulgurite_memory::{
     AccessError, Address, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, RawMemory, Region, View, ViewMut,
 };
 use fulgurite_sys::Backed;
-use fulgurite_workloads::{Params, Random, Visitor, Workload, ZipfKeys};
+use fulgurite_workloads::{Params, Random, Site, Visitor, Workload, ZipfKeys};
 
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
@@ -143,7 +143,7 @@ impl Visitor for Record<'_> {
             // Fresh data each time: requests change it.
             let mut memory = PlainMemory::new(Backed::HugePages)?;
             let params = Params { zipf: *exponent, ..self.params.clone() };
-            W::build(&mut memory, region, &params, &mut |_| ())?;
+            W::build(&mut memory, Site::new(region, &params, &mut |_| ()))?;
             let workload = W::open(&mut memory, region, &params)?;
             let keys = Vec::with_capacity(self.length);
             let mut recorder = Recorder { memory, keys, accesses: 0 };

@@ -33,7 +33,7 @@ use self::layout::{Header, MAGIC, PART_MAX, WEIGHT_ONE};
 use self::query::SNIPPET_BYTES;
 use self::sample::{PASSAGES_MAX, Passage};
 use self::word::mix;
-use crate::{Params, Workload, WorkloadError};
+use crate::{Params, Site, Workload, WorkloadError};
 
 pub use self::corpus::{Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Skipped};
 pub use self::sample::Query;
@@ -188,16 +188,13 @@ impl<L: Latch> Workload for Search<L> {
     /// Scans `params.input`, or this machine's text where there is none, and indexes as much of it
     /// as fits in `params.bytes` and the region. To get the corpus first, use [`Corpus::scan`] and
     /// [`Search::build_from`].
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let room = region.bytes.min(params.bytes);
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let Params { bytes, seed, input, .. } = site.params;
+        let room = site.region.bytes.min(*bytes);
+        site.part(0.0, 0.4);
         // An index is never smaller than its text.
-        let mut scanned = |_: u64, bytes: u64| progress(0.4 * (bytes as f64 / room.max(1) as f64).min(1.0));
-        let mut corpus = match &params.input {
+        let mut scanned = |_: u64, bytes: u64| site.advance((bytes as f64 / room.max(1) as f64).min(1.0));
+        let mut corpus = match input {
             Some(dir) => Corpus::scan(dir, room, &mut scanned),
             None => Corpus::of_this_machine(room, &mut scanned),
         }
@@ -210,7 +207,8 @@ impl<L: Latch> Workload for Search<L> {
             let what = format!("{room} bytes hold no index of the text under {}; ask for more", corpus.dir().display());
             return Err(unusable(what));
         }
-        Self::build_from(memory, region, &corpus, params.seed, &mut |share| progress(0.4 + 0.6 * share))
+        site.part(0.4, 1.0);
+        Self::build_from(memory, site.region, &corpus, *seed, &mut |share| site.advance(share))
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {

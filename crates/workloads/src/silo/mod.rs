@@ -7,7 +7,6 @@
 //! ycsb          "silo": few keys, mostly read
 //! ```
 
-mod index;
 mod tid;
 mod transaction;
 mod ycsb;

@@ -15,15 +15,17 @@
 //! A read-modify-write adds the request's weight to the counter, so the sums that remain do not
 //! depend on the order.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fulgurite_memory::{AccessError, BPlusTreeRoot, Heap, Latch, Memory, Ptr, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{
+    AccessError, Address, Array, BPlusTree, BPlusTreeRoot, Heap, Latch, Memory, NoLatch, Ptr, Region, SUBPAGE_BYTES,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::index::{self, Index};
 use super::{Record, Silo, Tid};
-use crate::tpcc::rows::Rows;
-use crate::{Params, Random, Workload, WorkloadError, ZipfKeys, header, mix};
+use crate::rows::Rows;
+use crate::{Params, Random, Site, Workload, WorkloadError, ZipfKeys, header, mix};
 
 /// Keys of a transaction.
 pub const YCSB_KEYS: usize = 4;
@@ -41,7 +43,15 @@ struct Row {
     payload: [u64; 12],
 }
 
-const _: () = assert!(size_of::<Record<Row>>() == 112);
+/// A record, as it is stored: the layout of a [`Record`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Stored {
+    tid: Tid,
+    row: Row,
+}
+
+const _: () = assert!(size_of::<Record<Row>>() == 112 && size_of::<Stored>() == 112);
 
 impl Row {
     #[inline]
@@ -54,9 +64,25 @@ impl Row {
 /// The epoch that built the records.
 const FIRST_EPOCH: u32 = 1;
 
-/// Bytes of the indexes' heap, the epoch and the records.
+/// From a key to its record.
+type Index<L> = BPlusTree<Address, L>;
+
+/// Latches of the index. They are held for a moment, and only by writers.
+const INDEX_LATCHES: usize = 1 << 10;
+/// Keys that a leaf holds at least when it is filled (each takes 16 bytes, and a node has a head).
+const KEYS_PER_LEAF: u64 = 250;
+/// Subpages of a heap that are no nodes: its header, and what it has cut off in advance.
+const HEAP_SUBPAGES: u64 = 2 + 16;
+
+/// Bytes of a heap with room for an index with `keys` keys: leaves, inner nodes for each 250 of
+/// them, a leaf that is not full and two inner nodes.
+fn heap_bytes(keys: u64) -> u64 {
+    (keys.div_ceil(KEYS_PER_LEAF) * 102 / 100 + 3 + HEAP_SUBPAGES) * SUBPAGE_BYTES as u64
+}
+
+/// Bytes of the index's heap, the epoch and the records.
 fn bytes_of(count: u64) -> u64 {
-    index::heap_bytes(1, count, 0) + Rows::<u32>::bytes(1) + Rows::<Record<Row>>::bytes(count)
+    heap_bytes(count) + Array::<u32>::bytes_needed(1) + Array::<Stored>::bytes_needed(count)
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
@@ -73,7 +99,7 @@ pub struct SiloYcsb<L> {
     silo: Silo<L>,
     heap: Arc<Heap>,
     index: Index<L>,
-    rows: Rows<Record<Row>>,
+    rows: Array<Stored>,
     keys: ZipfKeys,
 }
 
@@ -88,32 +114,37 @@ pub struct YcsbRequest {
     pub weight: u64,
 }
 
+impl<L: Latch> SiloYcsb<L> {
+    /// The record of a key, which must have one.
+    #[inline(always)]
+    fn find<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Ptr<Record<Row>>, AccessError> {
+        let (what, at) = ("index (a key that it must have)", self.index.root().root);
+        let found = self.index.get(memory, key)?;
+        found.map(Ptr::new).ok_or(AccessError::Corrupt { what, at, expected: key, got: 0 })
+    }
+}
+
 impl<L: Latch> Workload for SiloYcsb<L> {
     const NAME: &'static str = "silo";
     const PINS: u32 = YCSB_KEYS as u32;
     type Request = YcsbRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(Self::NAME, region, params.bytes, bytes_of(1))?;
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, data) = site.split(Self::NAME, bytes_of(1))?;
         let count = header::most(data.bytes, bytes_of);
-        let heap_bytes = index::heap_bytes(1, count, 0);
+        let heap_bytes = heap_bytes(count);
         let (heap, mut rest) = data.split(heap_bytes);
-        memory.store(Rows::take(&mut rest, 1).at(0), FIRST_EPOCH)?;
-        let rows = Rows::<Record<Row>>::take(&mut rest, count);
-        let total = (Rows::<Record<Row>>::bytes(count) / SUBPAGE_BYTES as u64) as f64;
-        let mut done = 0;
-        let tell = &mut |done: u64| progress((done as f64 / total * 0.9).min(0.9));
-        index::fill(memory, &rows, Tid::new(FIRST_EPOCH, 0), &mut done, tell, |key| Row::new(key, 0))?;
+        memory.store(Array::take(&mut rest, 1).at(0), FIRST_EPOCH)?;
+        site.part(0.0, 0.9);
+        let rows = Array::create(memory, rest, count, |key| {
+            site.tick(key, count);
+            Stored { tid: Tid::new(FIRST_EPOCH, 0), row: Row::new(key, 0) }
+        })?;
         let heap = Arc::new(Heap::create(memory, heap)?);
-        let index = index::build(memory, &heap, &rows, 1.0, |key| key)?;
+        let index = Index::<NoLatch>::create(memory, heap.clone(), 1)?;
+        index.bulk_load(memory, (0..count).map(|key| (key, rows.at(key).address())), 1.0)?;
         heap.save(memory)?;
-        progress(1.0);
-        header::write(memory, Self::NAME, at, Root { count, heap_bytes, index })
+        site.finish(memory, Self::NAME, at, Root { count, heap_bytes, index: index.root() })
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
@@ -125,12 +156,12 @@ impl<L: Latch> Workload for SiloYcsb<L> {
         }
         let (heap, mut rest) = data.split(root.heap_bytes);
         let heap = Arc::new(Heap::open(memory, heap)?);
-        let epoch = Rows::<u32>::take(&mut rest, 1).at(0);
+        let epoch = Array::<u32>::take(&mut rest, 1).at(0);
         Ok(SiloYcsb {
             silo: Silo::open(memory, epoch, LATCHES)?,
-            index: index::open(memory, &heap, root.index)?,
+            index: Index::open(memory, heap.clone(), root.index, INDEX_LATCHES)?,
             heap,
-            rows: Rows::take(&mut rest, root.count),
+            rows: Array::take(&mut rest, root.count),
             keys: ZipfKeys::new(Self::NAME, root.count, params.zipf)?,
         })
     }
@@ -151,7 +182,7 @@ impl<L: Latch> Workload for SiloYcsb<L> {
         self.silo.run(memory, |transaction, memory| {
             let mut found = 0u64;
             for (i, &key) in request.keys.iter().enumerate() {
-                let record: Ptr<Record<Row>> = index::find(memory, &self.index, key)?;
+                let record = self.find(memory, key)?;
                 let row = transaction.read(memory, record)?;
                 found = row.payload.iter().fold(found, |sum, &word| sum.wrapping_add(word));
                 if request.writes >> i & 1 != 0 {
@@ -165,8 +196,8 @@ impl<L: Latch> Workload for SiloYcsb<L> {
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| Err(WorkloadError::Inconsistent { workload: Self::NAME, what });
         let mut sum = 0u64;
-        for key in 0..self.rows.count() {
-            let (tid, row) = index::read(memory, self.rows.at(key))?;
+        for key in 0..self.rows.len() {
+            let Stored { tid, row } = self.rows.get(memory, key)?;
             if !(FIRST_EPOCH..=self.silo.epoch()).contains(&tid.epoch()) {
                 return broken(format!("record {key} is of epoch {}, and it is {}", tid.epoch(), self.silo.epoch()));
             }
@@ -178,7 +209,13 @@ impl<L: Latch> Workload for SiloYcsb<L> {
             }
             sum = sum.wrapping_add(mix(key ^ mix(row.counter)));
         }
-        if !index::is_complete(memory, &self.index, &self.rows, |key| key)? {
+        let (mut next, mut right) = (0, true);
+        self.index.scan(memory, 0, u64::MAX, |key, &address| {
+            right = key == next && self.rows.ptr(key).is_some_and(|row| row.address() == address);
+            next += 1;
+            if right { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if !right || next != self.rows.len() {
             return broken("the index does not lead to each record once".to_owned());
         }
         self.index.check(memory)?;

@@ -1,13 +1,11 @@
-//! TATP's tables, its index and its seven transactions.
+//! TATP's tables, its index and its transaction.
 //!
 //! Invariants, under any interleaving and after any error:
-//! * every subscriber's `updated` is the sum of `updated` of its special facilities, and
-//!   `forwardings` the number of its rows in `Call_Forwarding`: transactions are whole;
-//! * every call forwarding belongs to a special facility, starts at 0, 8 or 16 and ends 1 to 8
-//!   hours later;
+//! * every subscriber's `updated` is the sum of `updated` of its special facilities: transactions
+//!   are whole;
 //! * what no transaction changes is as it was loaded, and the index finds every subscriber by its
 //!   number;
-//! * `updated` and `moved` are sums over the requests, so their hash does not depend on the order.
+//! * `updated` is a sum over the requests, so its hash does not depend on the order.
 //!
 //! A latch stands for all rows of a subscriber. Readers take none and validate. Writers pin what
 //! they will change, then lock, then write, so that no task waits for flash while holding a latch
@@ -15,16 +13,16 @@
 
 use std::mem::offset_of;
 
-use fulgurite_memory::{
-    AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Plain, Ptr, Region, SUBPAGE_BYTES, ViewMut,
-};
+use fulgurite_memory::{AccessError, Array, Latch, LatchTable, Memory, Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::UpdateRequest;
-use super::index::{self, Index, IndexRoot};
-use super::schema::{self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, Subscriber, TYPES};
+use super::index::{self, Index};
+use super::schema::{self, AccessInfo, CallForwarding, STARTS, SpecialFacility, Subscriber, TYPES};
+use crate::hashed::HashedRoot;
 use crate::keys::{Random, ZipfKeys, mix};
-use crate::{Params, WorkloadError, header};
+use crate::rows::{Rows, add, load, pin, store};
+use crate::{Params, Site, WorkloadError, header};
 
 /// Latches, shared by hash of the subscriber.
 const LATCH_COUNT: usize = 4096;
@@ -34,7 +32,7 @@ const LATCH_COUNT: usize = 4096;
 struct Header {
     subscribers: u64,
     seed: u64,
-    index: IndexRoot,
+    index: HashedRoot,
 }
 
 /// The tables and their latches.
@@ -57,53 +55,31 @@ struct Tables {
 }
 
 impl Tables {
-    /// Bytes that each table takes.
-    fn bytes(count: u64) -> [u64; 4] {
-        [
-            Array::<Subscriber>::bytes_needed(count),
-            Array::<[AccessInfo; TYPES]>::bytes_needed(count),
-            Array::<[SpecialFacility; TYPES]>::bytes_needed(count),
-            Array::<[[CallForwarding; STARTS]; TYPES]>::bytes_needed(count),
-        ]
+    /// Bytes that the tables take.
+    fn bytes(count: u64) -> u64 {
+        Array::<Subscriber>::bytes_needed(count)
+            + Array::<[AccessInfo; TYPES]>::bytes_needed(count)
+            + Array::<[SpecialFacility; TYPES]>::bytes_needed(count)
+            + Array::<[[CallForwarding; STARTS]; TYPES]>::bytes_needed(count)
     }
-    /// The part of the region that each table takes, and the rest.
-    fn cut(region: Region, count: u64) -> Result<([Region; 4], Region), AccessError> {
-        let requested = Self::bytes(count).iter().sum();
-        if requested > region.bytes {
-            return Err(AccessError::NoSpace { requested, free: region.bytes });
+    /// The tables at the front of a region, which are cut off it.
+    fn take(rest: &mut Region, count: u64) -> Result<Tables, AccessError> {
+        let requested = Self::bytes(count);
+        if requested > rest.bytes {
+            return Err(AccessError::NoSpace { requested, free: rest.bytes });
         }
-        let mut rest = region;
-        let regions = Self::bytes(count).map(|bytes| {
-            let (cut, left) = rest.split(bytes);
-            rest = left;
-            cut
-        });
-        Ok((regions, rest))
-    }
-    fn open(
-        [subscribers, access_info, facilities, forwardings]: [Region; 4],
-        count: u64,
-    ) -> Result<Tables, AccessError> {
         Ok(Tables {
-            subscribers: Array::open(subscribers, count)?,
-            access_info: Array::open(access_info, count)?,
-            facilities: Array::open(facilities, count)?,
-            forwardings: Array::open(forwardings, count)?,
+            subscribers: Array::take(rest, count),
+            access_info: Array::take(rest, count),
+            facilities: Array::take(rest, count),
+            forwardings: Array::take(rest, count),
         })
     }
     /// Writes all rows of subscribers `0..count`.
-    fn fill<M: Memory>(
-        &self,
-        memory: &mut M,
-        count: u64,
-        seed: u64,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), AccessError> {
+    fn fill<M: Memory>(&self, memory: &mut M, count: u64, site: &mut Site<'_>) -> Result<(), AccessError> {
         for s_id in 0..count {
-            if s_id.is_multiple_of(header::PROGRESS_EVERY) {
-                progress(s_id as f64 / count as f64);
-            }
-            let rows = schema::load(seed, s_id as u32);
+            site.tick(s_id, count);
+            let rows = schema::load(site.params.seed, s_id as u32);
             self.subscribers.set(memory, s_id, rows.subscriber)?;
             self.access_info.set(memory, s_id, rows.access_info)?;
             self.facilities.set(memory, s_id, rows.special_facility)?;
@@ -113,42 +89,21 @@ impl Tables {
     }
 }
 
-/// A row of a table, or [`AccessError::OutOfRange`].
-#[inline(always)]
-fn row<T: Plain>(table: &Array<T>, s_id: u32) -> Result<Ptr<T>, AccessError> {
-    table.ptr(u64::from(s_id)).ok_or(AccessError::OutOfRange { at: Address::NULL })
-}
-
-/// Adds to a sum that does not depend on the order of its parts.
-#[inline(always)]
-fn add(row: &ViewMut<'_>, offset: usize, weight: u64) {
-    row.store(offset, row.load::<u64>(offset).wrapping_add(weight));
-}
-
-/// The bytes of `at` in the subpage that `pin` holds.
-#[inline(always)]
-fn pinned<P: Pinned, T>(pin: &P, at: Ptr<T>) -> ViewMut<'_> {
-    pin.view_mut(at.address().subpage_offset(), size_of::<T>())
-}
-
 impl<L: Latch> Database<L> {
     pub(super) fn build<M: Memory>(
         workload: &'static str,
         memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
+        mut site: Site<'_>,
     ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(workload, region, params.bytes, 32 * SUBPAGE_BYTES as u64)?;
-        let bytes = |count| Tables::bytes(count).iter().sum::<u64>() + index::bytes::<L>(count);
-        let count = header::most(data.bytes, bytes).min(u64::from(u32::MAX));
-        let (regions, rest) = Tables::cut(data, count)?;
-        let tables = Tables::open(regions, count)?;
-        tables.fill(memory, count, params.seed, &mut |share| progress(0.7 * share))?;
-        let index = Index::<L>::build(memory, rest, count, &mut |share| progress(0.7 + 0.3 * share))?;
-        header::write(memory, workload, at, Header { subscribers: count, seed: params.seed, index })?;
-        progress(1.0);
-        Ok(())
+        let (at, mut rest) = site.split(workload, 32 * SUBPAGE_BYTES as u64)?;
+        let count = header::most(rest.bytes, |count| Tables::bytes(count) + Index::<L>::bytes(count));
+        let (count, seed) = (count.min(u64::from(u32::MAX)), site.params.seed);
+        let tables = Tables::take(&mut rest, count)?;
+        site.part(0.0, 0.7);
+        tables.fill(memory, count, &mut site)?;
+        site.part(0.7, 1.0);
+        let index = index::build::<L, M>(memory, rest, count, &mut site)?;
+        site.finish(memory, workload, at, Header { subscribers: count, seed, index })
     }
 
     pub(super) fn open<M: Memory>(
@@ -158,11 +113,10 @@ impl<L: Latch> Database<L> {
         params: &Params,
     ) -> Result<Self, WorkloadError> {
         let Header { subscribers: count, seed, index } = header::read(memory, workload, region)?;
-        let (regions, _) = Tables::cut(header::data(region), count)?;
         Ok(Database {
             seed,
-            tables: Tables::open(regions, count)?,
-            index: Index::open(memory, index)?,
+            tables: Tables::take(&mut header::data(region), count)?,
+            index: Index::open(memory, index, index::LATCH_COUNT)?,
             keys: ZipfKeys::new(workload, count, params.zipf)?,
             latches: LatchTable::new(LATCH_COUNT),
         })
@@ -182,12 +136,12 @@ impl<L: Latch> Database<L> {
     }
     #[inline(always)]
     fn subscriber(&self, s_id: u32) -> Result<Ptr<Subscriber>, AccessError> {
-        row(&self.tables.subscribers, s_id)
+        self.tables.subscribers.checked(u64::from(s_id))
     }
     /// The row of a type from 1 to 4.
     #[inline(always)]
     fn facility(&self, s_id: u32, sf_type: u8) -> Result<Ptr<SpecialFacility>, AccessError> {
-        Ok(row(&self.tables.facilities, s_id)?.cast::<SpecialFacility>().offset(u64::from(sf_type) - 1))
+        Ok(self.tables.facilities.checked(u64::from(s_id))?.cast::<SpecialFacility>().offset(u64::from(sf_type) - 1))
     }
 
     /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id,
@@ -200,21 +154,20 @@ impl<L: Latch> Database<L> {
     ) -> Result<u64, AccessError> {
         let subscriber = self.subscriber(request.s_id)?;
         let facility = self.facility(request.s_id, request.sf_type)?;
-        let facility_pin = memory.pin(facility.address())?;
+        let facility_pin = pin(memory, facility)?;
         // Facilities come and go only with their subscriber.
-        let place = facility.address().subpage_offset() + offset_of!(SpecialFacility, sf_type);
-        if facility_pin.view(place, 1).load::<u8>(0) == 0 {
+        if load::<_, u8>(&facility_pin, facility.field(offset_of!(SpecialFacility, sf_type))) == 0 {
             return Ok(0);
         }
-        let subscriber_pin = memory.pin(subscriber.address())?;
+        let subscriber_pin = pin(memory, subscriber)?;
         let _section = memory.write_section()?;
         let _held = self.latch(request.s_id).lock(memory)?;
-        let (subscriber, facility) = (pinned(&subscriber_pin, subscriber), pinned(&facility_pin, facility));
-        let bits: u16 = subscriber.load(offset_of!(Subscriber, bits));
-        subscriber.store(offset_of!(Subscriber, bits), bits & !1 | u16::from(request.bit));
-        add(&subscriber, offset_of!(Subscriber, updated), request.weight);
-        facility.store(offset_of!(SpecialFacility, data_a), request.data_a);
-        add(&facility, offset_of!(SpecialFacility, updated), request.weight);
+        let bits_at = subscriber.field(offset_of!(Subscriber, bits));
+        let bits: u16 = load(&subscriber_pin, bits_at);
+        store(&subscriber_pin, bits_at, bits & !1 | u16::from(request.bit));
+        add(&subscriber_pin, subscriber.field(offset_of!(Subscriber, updated)), request.weight);
+        store(&facility_pin, facility.field(offset_of!(SpecialFacility, data_a)), request.data_a);
+        add(&facility_pin, facility.field(offset_of!(SpecialFacility, updated)), request.weight);
         Ok(1 + u64::from(bits))
     }
 
@@ -228,43 +181,26 @@ impl<L: Latch> Database<L> {
             let access_info = self.tables.access_info.get(memory, u64::from(s_id))?;
             let facilities = self.tables.facilities.get(memory, u64::from(s_id))?;
             let forwardings = self.tables.forwardings.get(memory, u64::from(s_id))?;
-            check_subscriber(&loaded, &subscriber).map_err(broken)?;
-            if access_info != loaded.access_info {
-                return Err(broken(format!("the access info of subscriber {s_id} is not what was loaded")));
+            check_subscriber(&loaded.subscriber, &subscriber).map_err(broken)?;
+            if (access_info, forwardings) != (loaded.access_info, loaded.call_forwarding) {
+                let what = format!("the access info or a call forwarding of subscriber {s_id} is not what was loaded");
+                return Err(broken(what));
             }
             let updated = check_facilities(&loaded, &facilities).map_err(broken)?;
             if updated != subscriber.updated {
                 return Err(broken(format!("half an update: subscriber {s_id} and its facilities differ")));
             }
-            let count = check_forwardings(s_id, &facilities, &forwardings).map_err(broken)?;
-            if count != subscriber.forwardings {
-                let counted = subscriber.forwardings;
-                return Err(broken(format!("subscriber {s_id} has {count} call forwardings and counted {counted}")));
-            }
-            sum = sum.wrapping_add(mix(mix(u64::from(s_id)) ^ subscriber.updated).wrapping_mul(3));
-            sum = sum.wrapping_add(mix(mix(u64::from(s_id)).wrapping_add(subscriber.moved)));
+            sum = sum.wrapping_add(mix(mix(u64::from(s_id)) ^ subscriber.updated));
         }
-        self.index.check(workload, memory, self.keys.count())?;
+        index::check(&self.index, workload, memory, self.keys.count())?;
         Ok(sum)
     }
 }
 
-fn check_subscriber(loaded: &schema::Loaded, now: &Subscriber) -> Result<(), String> {
-    let was = &loaded.subscriber;
-    let (bits, forwardings) = (was.bits & !1 | now.bits & 1, now.forwardings);
-    let may_be = Subscriber {
-        updated: now.updated,
-        moved: now.moved,
-        vlr_location: now.vlr_location,
-        bits,
-        forwardings,
-        ..*was
-    };
-    if *now != may_be {
+fn check_subscriber(was: &Subscriber, now: &Subscriber) -> Result<(), String> {
+    let bits = if now.updated == 0 { was.bits } else { was.bits & !1 | now.bits & 1 };
+    if *now != (Subscriber { updated: now.updated, bits, ..*was }) {
         return Err(format!("subscriber {} is {now:?}, loaded as {was:?}", was.s_id));
-    }
-    if now.moved == 0 && now.updated == 0 && (now.vlr_location, now.bits) != (was.vlr_location, was.bits) {
-        return Err(format!("subscriber {} was changed by nobody", was.s_id));
     }
     Ok(())
 }
@@ -283,33 +219,10 @@ fn check_facilities(loaded: &schema::Loaded, now: &[SpecialFacility; TYPES]) -> 
     Ok(updated)
 }
 
-/// Returns how many there are.
-fn check_forwardings(
-    s_id: u32,
-    facilities: &[SpecialFacility; TYPES],
-    rows: &[[CallForwarding; STARTS]; TYPES],
-) -> Result<u16, String> {
-    for (i, (facility, rows)) in facilities.iter().zip(rows).enumerate() {
-        for (start, row) in rows.iter().enumerate() {
-            let start_time = start as u8 * START_HOURS;
-            let whole = (row.s_id, row.sf_type, row.start_time) == (s_id, i as u8 + 1, start_time)
-                && (start_time + 1..=start_time + START_HOURS).contains(&row.end_time)
-                && row.numberx.iter().all(u8::is_ascii_digit);
-            if *row != CallForwarding::ABSENT && !whole {
-                return Err(format!("call forwarding {} of subscriber {s_id} from {start_time}: {row:?}", i + 1));
-            }
-            if row.end_time != 0 && facility.sf_type == 0 {
-                return Err(format!("subscriber {s_id} forwards calls by a facility {} that it has not", i + 1));
-            }
-        }
-    }
-    Ok(schema::count(rows))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_memory::{NoLatch, PlainMemory};
+    use fulgurite_memory::{Address, NoLatch, PlainMemory};
     use fulgurite_sys::Backed;
 
     #[test]
@@ -317,7 +230,7 @@ mod tests {
         let mut m = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 1 << 19);
         let params = Params { bytes: 1 << 19, zipf: 0.9, seed: 3, ..Params::default() };
-        Database::<NoLatch>::build("tatp", &mut m, region, &params, &mut |_| ()).unwrap();
+        Database::<NoLatch>::build("tatp", &mut m, Site::new(region, &params, &mut |_| ())).unwrap();
         let tatp = Database::<NoLatch>::open("tatp", &mut m, region, &params).unwrap();
         tatp.check("tatp", &mut m).unwrap();
 
@@ -339,9 +252,9 @@ mod tests {
 
         let good = tables.subscribers.get(&mut m, place).unwrap();
         for bad in [
-            Subscriber { forwardings: good.forwardings + 1, ..good },
+            Subscriber { bits: !good.bits, ..good },
             Subscriber { vlr_location: !good.vlr_location, ..good },
-            Subscriber { msc_location: !good.msc_location, moved: 1, ..good },
+            Subscriber { msc_location: !good.msc_location, updated: 1, ..good },
             Subscriber { s_id: s_id + 1, ..good },
         ] {
             tables.subscribers.set(&mut m, place, bad).unwrap();

@@ -3,8 +3,8 @@
 //! rules make of a seed.
 //!
 //! Tables are clustered by their keys, which are dense: row (s_id, type) has a place of its own
-//! whether it is present or not, so that a primary key is an index. `updated`, `moved` and
-//! `forwardings` are ours: with them `check` sees lost and half-done transactions.
+//! whether it is present or not, so that a primary key is an index. `updated` is ours: with it
+//! `check` sees lost and half-done transactions.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -19,21 +19,17 @@ pub(super) type SubNbr = [u8; 15];
 pub(super) struct Subscriber {
     /// Sum of the weights of the updates of subscriber data.
     pub updated: u64,
-    /// Sum of the weights of the updates of the location.
-    pub moved: u64,
     pub s_id: u32,
     pub msc_location: u32,
     pub vlr_location: u32,
     /// `bit_1` to `bit_10`.
     pub bits: u16,
-    /// How many rows of `Call_Forwarding` the subscriber has.
-    pub forwardings: u16,
     /// `hex_1` to `hex_10`, two to a byte.
     pub hex: [u8; 5],
     /// `byte2_1` to `byte2_10`.
     pub byte2: [u8; 10],
     pub sub_nbr: SubNbr,
-    pub unused: [u8; 2],
+    pub unused: [u8; 12],
 }
 
 /// One row of `Access_Info`. Absent when `ai_type` is 0.
@@ -84,7 +80,7 @@ const _: () = assert!(
 );
 
 impl CallForwarding {
-    pub(super) const ABSENT: CallForwarding =
+    const ABSENT: CallForwarding =
         CallForwarding { s_id: 0, sf_type: 0, start_time: 0, end_time: 0, numberx: [0; 15], unused: [0; 2] };
 }
 
@@ -93,7 +89,7 @@ pub(super) const TYPES: usize = 4;
 /// Times at which a forwarding may start: 0, 8 and 16 o'clock.
 pub(super) const STARTS: usize = 3;
 /// Hours from one start to the next, and the longest forwarding.
-pub(super) const START_HOURS: u8 = 8;
+const START_HOURS: u8 = 8;
 /// Share of special facilities that are active, of 100.
 const ACTIVE_PERCENT: u64 = 85;
 
@@ -121,7 +117,7 @@ fn letters<const N: usize>(random: &mut Random) -> [u8; N] {
     bytes(random).map(|byte| b'A' + ((u16::from(byte) * 26) >> 8) as u8)
 }
 
-pub(super) fn digits(random: &mut Random) -> [u8; 15] {
+fn digits(random: &mut Random) -> [u8; 15] {
     let mut number = random.below(1_000_000_000_000_000);
     std::array::from_fn(|_| {
         let digit = b'0' + (number % 10) as u8;
@@ -167,16 +163,14 @@ fn subscriber(seed: u64, s_id: u32) -> Subscriber {
     let random = &mut random(seed, s_id, Stream::Subscriber);
     Subscriber {
         updated: 0,
-        moved: 0,
         s_id,
         msc_location: random.between(1, u64::from(u32::MAX)) as u32,
         vlr_location: random.between(1, u64::from(u32::MAX)) as u32,
         bits: random.below(1 << 10) as u16,
-        forwardings: 0,
         hex: bytes(random),
         byte2: bytes(random),
         sub_nbr: sub_nbr(s_id),
-        unused: [0; 2],
+        unused: [0; 12],
     }
 }
 
@@ -230,16 +224,11 @@ fn facilities(seed: u64, s_id: u32) -> ([SpecialFacility; TYPES], [[CallForwardi
     (facilities, forwardings)
 }
 
-/// How many of the forwardings are present.
-pub(super) fn count(forwardings: &[[CallForwarding; STARTS]; TYPES]) -> u16 {
-    forwardings.iter().flatten().filter(|row| row.end_time != 0).count() as u16
-}
-
 /// All rows of `s_id`.
 pub(super) fn load(seed: u64, s_id: u32) -> Loaded {
     let (special_facility, call_forwarding) = facilities(seed, s_id);
-    let subscriber = Subscriber { forwardings: count(&call_forwarding), ..subscriber(seed, s_id) };
-    Loaded { subscriber, access_info: access_info(seed, s_id), special_facility, call_forwarding }
+    let (subscriber, access_info) = (subscriber(seed, s_id), access_info(seed, s_id));
+    Loaded { subscriber, access_info, special_facility, call_forwarding }
 }
 
 #[cfg(test)]
@@ -257,7 +246,7 @@ mod tests {
             info += rows.access_info.iter().filter(|r| r.ai_type != 0).count();
             facility += rows.special_facility.iter().filter(|r| r.sf_type != 0).count();
             active += rows.special_facility.iter().filter(|r| r.is_active != 0).count();
-            forwarding += usize::from(rows.subscriber.forwardings);
+            forwarding += rows.call_forwarding.iter().flatten().filter(|row| row.end_time != 0).count();
         }
         // 2.5 of each kind to a subscriber, 85% of them active, 1.5 forwardings to a facility.
         // Within 3%.

@@ -31,6 +31,7 @@ use super::populate::{self, FIRST_DATE};
 use super::schema::{
     Customer, CustomerHead, DISTRICTS, District, LINES_MAX, LINES_MIN, Order, Stock, StockCounts, Warehouse,
 };
+use crate::rows::Rows;
 use crate::{WorkloadError, mix};
 
 /// Mixes a row's place with its values.
@@ -184,7 +185,7 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
     }
 
     fn stock(&mut self) -> Result<(), WorkloadError> {
-        for index in 0..self.database.tables.stock.count() {
+        for index in 0..self.database.tables.stock.len() {
             let row: Stock = self.memory.load(self.database.tables.stock.at(index))?;
             let built = populate::stock(self.seed, index);
             self.expect(row.districts == built.districts && row.data == built.data, || {

@@ -14,13 +14,12 @@ use fulgurite_memory::{AccessError, Exclusive, Latch, LatchTable, Memory};
 
 use super::request::Who;
 use super::schema::{NameRange, Shape, Tables};
+use crate::rows::Rows;
 
 /// Latches of customers, shared by hash.
 const CUSTOMER_LATCHES: usize = 1 << 12;
 /// Latches of stock rows, shared by hash: a new order holds ten at once.
 const STOCK_LATCHES: usize = 1 << 14;
-/// How often a reader tries without a latch before it takes it.
-const OPTIMISTIC_TRIES: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct Database<L> {
@@ -81,28 +80,4 @@ pub(crate) fn lock_all<'l, L: Latch, M: Memory, const N: usize>(
         }
     }
     Ok(held)
-}
-
-/// Reads one state of what `latch` protects: without it while it does not change, and under it when
-/// that does not succeed.
-pub(crate) fn read_whole<L: Latch, M: Memory, R>(
-    latch: &L,
-    memory: &mut M,
-    mut read: impl FnMut(&mut M) -> Result<R, AccessError>,
-) -> Result<R, AccessError> {
-    for _ in 0..OPTIMISTIC_TRIES {
-        let version = latch.read_begin(memory)?;
-        let result = read(memory);
-        if latch.read_validate(version) {
-            return result;
-        }
-        // What a torn state led to is no error. What ends the job is.
-        if let Err(error @ (AccessError::Cancelled | AccessError::DeadlineExceeded | AccessError::ShuttingDown)) =
-            result
-        {
-            return Err(error);
-        }
-    }
-    let _held = latch.lock(memory)?;
-    read(memory)
 }

@@ -7,10 +7,9 @@ use std::mem::offset_of;
 use fulgurite_memory::{AccessError, Latch, Memory, Ptr};
 
 use super::database::{Database, lock_all};
-use super::payment::add;
 use super::request::Delivery;
-use super::rows::{load, pin, store};
 use super::schema::{Customer, CustomerHead, DISTRICTS, District, LINES_MAX, Order, OrderHead, OrderLine};
+use crate::rows::{Rows, add, load, pin, store};
 
 /// Most pins at once: the districts' subpage, and for each district an order and a customer.
 pub(crate) const PINS: u32 = 1 + 2 * DISTRICTS as u32;

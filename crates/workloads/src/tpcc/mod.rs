@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! request   what a terminal types, a function of (seed, number)
-//! schema    rows, and where they lie (rows: dense tables)
+//! schema    rows, and where they are
 //! populate  the initial rows
 //! database  latches, and the one way all transactions go about them
 //! new_order, payment, delivery, queries
@@ -22,7 +22,6 @@ mod payment;
 pub(crate) mod populate;
 mod queries;
 pub(crate) mod request;
-pub(crate) mod rows;
 pub(crate) mod schema;
 
 use fulgurite_memory::{AccessError, Latch, Memory, Region};
@@ -30,7 +29,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use request::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Who};
 
-use crate::{Params, Random, Workload, WorkloadError, header};
+use crate::{Params, Random, Site, Workload, WorkloadError, header};
 use database::Database;
 use request::Skew;
 use schema::{BYTES_MIN, Shape, Tables};
@@ -42,137 +41,77 @@ struct Root {
     seed: u64,
 }
 
+/// TPC-C: new orders alone, or with MIX all five transactions.
 #[derive(Debug)]
-struct Core<L> {
+pub struct Orders<L, const MIX: bool> {
     database: Database<L>,
     skew: Skew,
     seed: u64,
 }
 
-impl<L: Latch> Core<L> {
-    fn build<M: Memory>(
-        name: &'static str,
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        let (at, data) = header::split(name, region, params.bytes, BYTES_MIN)?;
-        let shape = Shape::fitting(data.bytes, Tables::bytes).ok_or_else(|| too_small(name))?;
-        populate::populate(memory, &Tables::new(shape, data), params.seed, progress)?;
-        header::write(memory, name, at, Root { shape, seed: params.seed })
-    }
-
-    fn open<M: Memory>(
-        name: &'static str,
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-    ) -> Result<Self, WorkloadError> {
-        let root: Root = header::read(memory, name, region)?;
-        let data = header::data(region);
-        if Tables::bytes(&root.shape) > data.bytes {
-            let what = "its tables do not fit in this region; open all of the region it was built in".to_owned();
-            return Err(WorkloadError::Unusable { workload: name, what });
-        }
-        Ok(Core {
-            database: Database::new(Tables::new(root.shape, data)),
-            skew: Skew::new(name, root.shape, params.zipf)?,
-            seed: root.seed,
-        })
-    }
-}
-
-fn too_small(workload: &'static str) -> WorkloadError {
-    let what = "not even two small warehouses fit; give it at least 1 MiB".to_owned();
-    WorkloadError::Unusable { workload, what }
-}
-
 /// TPC-C's new-order transaction. One of a hundred is rolled back.
-#[derive(Debug)]
-pub struct Tpcc<L>(Core<L>);
-
-impl<L: Latch> Workload for Tpcc<L> {
-    const NAME: &'static str = "tpcc";
-    const PINS: u32 = new_order::PINS;
-    type Request = NewOrder;
-
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Core::<L>::build(Self::NAME, memory, region, params, progress)
-    }
-    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
-        Ok(Tpcc(Core::open(Self::NAME, memory, region, params)?))
-    }
-    #[inline]
-    fn request(&self, seed: u64, number: u64) -> NewOrder {
-        self.0.skew.new_order(&mut Random::new(seed, number), number)
-    }
-    #[inline]
-    fn execute<M: Memory>(&self, memory: &mut M, request: &NewOrder) -> Result<u64, AccessError> {
-        self.0.database.new_order(memory, request)
-    }
-    /// What an order costs: prices, discounts and taxes never change.
-    #[inline]
-    fn answer_is_fixed(&self, _: &NewOrder) -> bool {
-        true
-    }
-    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
-        check::check(Self::NAME, self.0.seed, &self.0.database, memory)
-    }
-    fn dram_bytes(&self) -> u64 {
-        self.0.database.latch_bytes()
-    }
-}
+pub type Tpcc<L> = Orders<L, false>;
 
 /// TPC-C's five transactions: 45% new orders, 43% payments, 4% each of order-status, delivery and
 /// stock-level.
-#[derive(Debug)]
-pub struct TpccMix<L>(Core<L>);
+pub type TpccMix<L> = Orders<L, true>;
 
-impl<L: Latch> Workload for TpccMix<L> {
-    const NAME: &'static str = "tpcc-mix";
+impl<L: Latch, const MIX: bool> Workload for Orders<L, MIX> {
+    const NAME: &'static str = if MIX { "tpcc-mix" } else { "tpcc" };
     const PINS: u32 = {
         assert!(delivery::PINS >= new_order::PINS && delivery::PINS >= payment::PINS);
-        delivery::PINS
+        if MIX { delivery::PINS } else { new_order::PINS }
     };
     type Request = MixRequest;
 
-    fn build<M: Memory>(
-        memory: &mut M,
-        region: Region,
-        params: &Params,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<(), WorkloadError> {
-        Core::<L>::build(Self::NAME, memory, region, params, progress)
+    fn build<M: Memory>(memory: &mut M, mut site: Site<'_>) -> Result<(), WorkloadError> {
+        let (at, mut data) = site.split(Self::NAME, BYTES_MIN)?;
+        let Some(shape) = Shape::fitting(data.bytes, Tables::bytes) else {
+            let what = "not even two small warehouses fit; give it at least 1 MiB".to_owned();
+            return Err(WorkloadError::Unusable { workload: Self::NAME, what });
+        };
+        populate::populate(memory, &Tables::take(shape, &mut data), &mut site)?;
+        let seed = site.params.seed;
+        site.finish(memory, Self::NAME, at, Root { shape, seed })
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
-        Ok(TpccMix(Core::open(Self::NAME, memory, region, params)?))
+        let root: Root = header::read(memory, Self::NAME, region)?;
+        let mut data = header::data(region);
+        if Tables::bytes(&root.shape) > data.bytes {
+            let what = "its tables do not fit in this region; open all of the region it was built in".to_owned();
+            return Err(WorkloadError::Unusable { workload: Self::NAME, what });
+        }
+        Ok(Orders {
+            database: Database::new(Tables::take(root.shape, &mut data)),
+            skew: Skew::new(Self::NAME, root.shape, params.zipf)?,
+            seed: root.seed,
+        })
     }
     #[inline]
     fn request(&self, seed: u64, number: u64) -> MixRequest {
-        self.0.skew.mix(&mut Random::new(seed, number), number)
+        let random = &mut Random::new(seed, number);
+        if MIX { self.skew.mix(random, number) } else { MixRequest::NewOrder(self.skew.new_order(random, number)) }
     }
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &MixRequest) -> Result<u64, AccessError> {
-        let database = &self.0.database;
         match request {
-            MixRequest::NewOrder(request) => database.new_order(memory, request),
-            MixRequest::Payment(request) => database.payment(memory, request),
-            MixRequest::OrderStatus(request) => database.order_status(memory, request),
-            MixRequest::Delivery(request) => database.delivery(memory, request),
-            MixRequest::StockLevel(request) => database.stock_level(memory, request),
+            MixRequest::NewOrder(request) => self.database.new_order(memory, request),
+            MixRequest::Payment(request) => self.database.payment(memory, request),
+            MixRequest::OrderStatus(request) => self.database.order_status(memory, request),
+            MixRequest::Delivery(request) => self.database.delivery(memory, request),
+            MixRequest::StockLevel(request) => self.database.stock_level(memory, request),
         }
     }
+    /// What an order costs: prices, discounts and taxes never change.
+    #[inline]
+    fn answer_is_fixed(&self, _: &MixRequest) -> bool {
+        !MIX
+    }
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
-        check::check(Self::NAME, self.0.seed, &self.0.database, memory)
+        check::check(Self::NAME, self.seed, &self.database, memory)
     }
     fn dram_bytes(&self) -> u64 {
-        self.0.database.latch_bytes()
+        self.database.latch_bytes()
     }
 }
 
@@ -182,6 +121,7 @@ mod tests {
 
     use super::schema::{CustomerHead, DISTRICTS, StockCounts, last_name};
     use super::*;
+    use crate::rows::Rows;
     use fulgurite_memory::{Address, NoLatch, Plain, PlainMemory, Ptr};
     use fulgurite_sys::Backed;
 
@@ -218,13 +158,13 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 3 << 20);
         let params = Params { bytes: 3 << 20, zipf: 0.0, seed, ..Params::default() };
-        TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        TpccMix::<NoLatch>::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
-        let (tables, shape) = (workload.0.database.tables, *workload.0.database.shape());
+        let (tables, shape) = (workload.database.tables, *workload.database.shape());
         let first: Vec<StockCounts> =
-            (0..tables.stock.count()).map(|i| memory.load(tables.stock.at(i).cast()).unwrap()).collect();
+            (0..tables.stock.len()).map(|i| memory.load(tables.stock.at(i).cast()).unwrap()).collect();
         let heads = |memory: &mut PlainMemory| -> Vec<CustomerHead> {
-            (0..tables.customers.count()).map(|i| memory.load(tables.customers.at(i).cast()).unwrap()).collect()
+            (0..tables.customers.len()).map(|i| memory.load(tables.customers.at(i).cast()).unwrap()).collect()
         };
         let customers = heads(&mut memory);
 
@@ -283,13 +223,13 @@ mod tests {
         let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
         let region = Region::new(Address::from_linear(0), 3 << 20);
         let params = Params { bytes: 3 << 20, zipf: 0.0, seed: 42, ..Params::default() };
-        TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        TpccMix::<NoLatch>::build(&mut memory, Site::new(region, &params, &mut |_| ())).unwrap();
         let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
         for number in 0..500 {
             workload.execute(&mut memory, &workload.request(1, number)).unwrap();
         }
         workload.check(&mut memory).unwrap();
-        let tables = workload.0.database.tables;
+        let tables = workload.database.tables;
         let row = memory.load(tables.district(0)).unwrap();
         // The oldest that is kept was delivered long ago.
         let oldest = tables.order(0, row.next_order - tables.shape.ring() as u32);

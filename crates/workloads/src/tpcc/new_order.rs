@@ -9,10 +9,10 @@ use zerocopy::IntoBytes;
 use super::database::{Database, lock_all};
 use super::populate::is_original;
 use super::request::{NO_ITEM, NewOrder};
-use super::rows::{load, pin, store};
 use super::schema::{
     CustomerHead, DISTRICTS, District, Item, LINES_MAX, Order, OrderHead, OrderLine, Stock, StockCounts, Warehouse,
 };
+use crate::rows::{Rows, load, pin, store};
 
 /// Most pins at once: district, latest order, order, and a row of stock for each line.
 pub(crate) const PINS: u32 = 3 + LINES_MAX as u32;

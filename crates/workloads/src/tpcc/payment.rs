@@ -8,8 +8,8 @@ use zerocopy::IntoBytes;
 
 use super::database::Database;
 use super::request::Payment;
-use super::rows::{load, pin, store};
 use super::schema::{Customer, CustomerHead, DISTRICTS, District, History, Warehouse};
+use crate::rows::{Rows, add, load, pin, store};
 
 /// Most pins at once: warehouse, district, customer, history.
 pub(crate) const PINS: u32 = 4;
@@ -82,12 +82,6 @@ impl<L: Latch> Database<L> {
             return Ok(head.balance_cents as u64);
         }
     }
-}
-
-/// Adds to a sum in a pinned subpage.
-#[inline(always)]
-pub(crate) fn add<P: Pinned>(pinned: &P, at: Ptr<u64>, amount: u64) {
-    store(pinned, at, load(pinned, at).wrapping_add(amount));
 }
 
 /// Puts the payment before what is known of a customer with bad credit, and drops what no longer

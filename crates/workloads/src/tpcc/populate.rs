@@ -1,15 +1,16 @@
 //! The initial population by the standard's rules (clause 4.3.3.1), scaled to the shape.
 
-use fulgurite_memory::Memory;
+use fulgurite_memory::{AccessError, Array, Memory, Plain};
 use zerocopy::IntoBytes;
 
+use super::new_order::NO_LINE;
 use super::request::Skew;
-use super::rows::{Rows, pin, store};
 use super::schema::{
     Customer, CustomerHead, DISTRICTS, District, History, Item, LINES_MAX, LINES_MIN, NameRange, Order, OrderHead,
-    OrderLine, Shape, Stock, StockCounts, Tables, Warehouse, last_name,
+    Shape, Stock, StockCounts, Tables, Warehouse, last_name,
 };
-use crate::{Random, WorkloadError};
+use crate::rows::Rows;
+use crate::{Random, Site, WorkloadError};
 
 /// Cents that each customer has paid at first. The year-to-date sums follow from it (clause
 /// 4.3.3.1: 30,000.00 a district).
@@ -185,15 +186,7 @@ pub(crate) fn order(seed: u64, shape: &Shape, district: u64, number: u64, custom
     let r = &mut random(seed, Stream::Orders, district * shape.ring() + number);
     let delivered = number <= shape.delivered();
     let line_count = r.between(LINES_MIN, LINES_MAX as u64) as u32;
-    let none = OrderLine {
-        delivery_date: 0,
-        item: 0,
-        supply_warehouse: 0,
-        quantity: 0,
-        amount_cents: 0,
-        district_info: [0; 24],
-    };
-    let mut lines = [none; LINES_MAX];
+    let mut lines = [NO_LINE; LINES_MAX];
     for line in &mut lines[..line_count as usize] {
         line.delivery_date = if delivered { FIRST_DATE } else { 0 };
         line.item = r.between(1, shape.items) as u32;
@@ -225,50 +218,39 @@ pub(crate) fn order_customers(seed: u64, shape: &Shape, district: u64) -> Vec<u3
     customers
 }
 
-/// Writes row after row, and a whole subpage with each access.
-fn fill<M: Memory, T: fulgurite_memory::Plain>(
-    memory: &mut M,
-    rows: &Rows<T>,
-    done: &mut u64,
-    progress: &mut dyn FnMut(u64),
-    mut row: impl FnMut(u64) -> T,
-) -> Result<(), WorkloadError> {
-    let mut index = 0;
-    while index < rows.count() {
-        let subpage = rows.at(index).address().subpage();
-        let pinned = pin(memory, rows.at(index))?;
-        while index < rows.count() && rows.at(index).address().subpage() == subpage {
-            store(&pinned, rows.at(index), row(index));
-            index += 1;
-        }
-        *done += 1;
-        if done.is_multiple_of(1024) {
-            progress(*done);
-        }
-    }
-    Ok(())
+/// Writes one table after the other.
+struct Filler<'f, 's, M> {
+    memory: &'f mut M,
+    site: &'f mut Site<'s>,
+    /// Bytes that are written, of all.
+    done: u64,
+    total: u64,
 }
 
-pub(crate) fn populate<M: Memory>(
-    memory: &mut M,
-    tables: &Tables,
-    seed: u64,
-    progress: &mut dyn FnMut(f64),
-) -> Result<(), WorkloadError> {
-    let shape = &tables.shape;
-    let total = (Tables::bytes(shape) / fulgurite_memory::SUBPAGE_BYTES as u64) as f64;
-    let tell = &mut |done: u64| progress((done as f64 / total).min(1.0));
-    let mut done = 0;
-    let customers = shape.customers;
-    fill(memory, &tables.items, &mut done, tell, |i| item(seed, i))?;
-    fill(memory, &tables.warehouses, &mut done, tell, |i| warehouse(seed, shape, i))?;
-    fill(memory, &tables.districts, &mut done, tell, |i| {
-        std::array::from_fn(|d| district(seed, shape, i * DISTRICTS + d as u64))
-    })?;
-    fill(memory, &tables.customers, &mut done, tell, |i| customer(seed, shape, i))?;
-    fill(memory, &tables.stock, &mut done, tell, |i| stock(seed, i))?;
+impl<M: Memory> Filler<'_, '_, M> {
+    fn fill<T: Plain>(&mut self, rows: &Array<T>, mut row: impl FnMut(u64) -> T) -> Result<(), AccessError> {
+        let (region, count) = (rows.root().region, rows.len());
+        let share = |done: u64| done as f64 / self.total as f64;
+        self.site.part(share(self.done), share(self.done + region.bytes));
+        self.done += region.bytes;
+        let write = |index| {
+            self.site.tick(index, count);
+            row(index)
+        };
+        Array::create(self.memory, region, count, write).map(drop)
+    }
+}
+
+pub(crate) fn populate<M: Memory>(memory: &mut M, tables: &Tables, site: &mut Site<'_>) -> Result<(), WorkloadError> {
+    let (shape, seed, customers) = (&tables.shape, site.params.seed, tables.shape.customers);
+    let mut write = Filler { memory, site, done: 0, total: Tables::bytes(shape) };
+    write.fill(&tables.items, |i| item(seed, i))?;
+    write.fill(&tables.warehouses, |i| warehouse(seed, shape, i))?;
+    write.fill(&tables.districts, |i| std::array::from_fn(|d| district(seed, shape, i * DISTRICTS + d as u64)))?;
+    write.fill(&tables.customers, |i| customer(seed, shape, i))?;
+    write.fill(&tables.stock, |i| stock(seed, i))?;
     let mut buyers = Vec::new();
-    fill(memory, &tables.orders, &mut done, tell, |i| {
+    write.fill(&tables.orders, |i| {
         let (district, number) = (i / shape.ring(), i % shape.ring() + 1);
         if number == 1 {
             buyers = order_customers(seed, shape, district);
@@ -276,7 +258,7 @@ pub(crate) fn populate<M: Memory>(
         order(seed, shape, district, number, buyers[number as usize - 1])
     })?;
     let mut latest = Vec::new();
-    fill(memory, &tables.latest, &mut done, tell, |i| {
+    write.fill(&tables.latest, |i| {
         let (district, customer) = (i / customers, i % customers);
         if customer == 0 {
             latest = vec![0; customers as usize];
@@ -286,7 +268,7 @@ pub(crate) fn populate<M: Memory>(
         }
         latest[customer as usize]
     })?;
-    fill(memory, &tables.history, &mut done, tell, |i| {
+    write.fill(&tables.history, |i| {
         let (district, customer) = (i / customers, i % customers);
         History {
             date: FIRST_DATE,
@@ -297,9 +279,7 @@ pub(crate) fn populate<M: Memory>(
             data: [b'h'; 24],
         }
     })?;
-    index_names(memory, tables, seed)?;
-    progress(1.0);
-    Ok(())
+    index_names(memory, tables, seed)
 }
 
 /// Sorts the customers of each district by last name, then first name.

@@ -2,11 +2,12 @@
 
 use std::mem::offset_of;
 
-use fulgurite_memory::{AccessError, Latch, Memory};
+use fulgurite_memory::{AccessError, Latch, Memory, optimistic};
 
-use super::database::{Database, read_whole};
+use super::database::Database;
 use super::request::{OrderStatus, StockLevel};
 use super::schema::{CustomerHead, DISTRICTS, District, LINES_MAX, Order, OrderHead, OrderLine, Stock, StockCounts};
+use crate::rows::Rows;
 
 /// Orders that stock-level reads (clause 2.8.2.2).
 const RECENT: usize = 20;
@@ -20,8 +21,8 @@ impl<L: Latch> Database<L> {
         let (customer, latest) = (tables.customers.checked(index)?, tables.latest.checked(index)?);
         let customer_latch = self.customers.of(index);
         // A delivery changes both: the customer's window is inside the district's.
-        read_whole(self.districts.get(district as usize), memory, |memory| {
-            read_whole(customer_latch, memory, |memory| {
+        optimistic::read(self.districts.get(district as usize), memory, |memory, _| {
+            optimistic::read(customer_latch, memory, |memory, _| {
                 let head: CustomerHead = memory.load(customer.cast())?;
                 let number = memory.load(latest)?;
                 let order = memory.view(tables.order(district, number).address(), size_of::<Order>())?;
@@ -47,7 +48,7 @@ impl<L: Latch> Database<L> {
         let district = u64::from(query.warehouse) * DISTRICTS + u64::from(query.district);
         let row = tables.district(district);
         let mut items = [0u32; RECENT * LINES_MAX];
-        let count = read_whole(self.districts.get(district as usize), memory, |memory| {
+        let count = optimistic::read(self.districts.get(district as usize), memory, |memory, _| {
             let next: u32 = memory.load(row.field(offset_of!(District, next_order)))?;
             let mut count = 0;
             for number in next.saturating_sub(RECENT as u32).max(1)..next {

@@ -20,10 +20,10 @@
 //! grow: the newest replaces the oldest. An order that is not yet delivered when its slot is needed
 //! leaves NEW-ORDER as if it had been. The district counts those.
 
-use fulgurite_memory::{Ptr, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{Address, Array, Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::rows::Rows;
+use crate::rows::Rows;
 
 /// Districts of a warehouse (clause 1.2.1).
 pub(crate) const DISTRICTS: u64 = 10;
@@ -243,36 +243,31 @@ impl Shape {
     }
 }
 
+/// Bytes that a controller addresses: more than any tables have.
+const ADDRESSED_BYTES: u64 = 1 << 44;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tables {
     pub shape: Shape,
-    pub items: Rows<Item>,
-    pub warehouses: Rows<Warehouse>,
+    pub items: Array<Item>,
+    pub warehouses: Array<Warehouse>,
     /// All districts of one warehouse are in one subpage.
-    pub districts: Rows<[District; DISTRICTS as usize]>,
-    pub customers: Rows<Customer>,
-    pub stock: Rows<Stock>,
-    pub orders: Rows<Order>,
-    pub latest: Rows<u32>,
-    pub history: Rows<History>,
-    pub names: Rows<NameRange>,
-    pub sorted: Rows<u32>,
+    pub districts: Array<[District; DISTRICTS as usize]>,
+    pub customers: Array<Customer>,
+    pub stock: Array<Stock>,
+    pub orders: Array<Order>,
+    pub latest: Array<u32>,
+    pub history: Array<History>,
+    pub names: Array<NameRange>,
+    pub sorted: Array<u32>,
 }
 
 impl Tables {
     /// How many bytes the tables take.
     pub fn bytes(shape: &Shape) -> u64 {
-        let customers = shape.districts() * shape.customers;
-        let kept = shape.districts() * shape.ring();
-        Rows::<Item>::bytes(shape.items)
-            + Rows::<Warehouse>::bytes(shape.warehouses)
-            + Rows::<[District; DISTRICTS as usize]>::bytes(shape.warehouses)
-            + Rows::<Customer>::bytes(customers)
-            + Rows::<Stock>::bytes(shape.warehouses * shape.items)
-            + Rows::<Order>::bytes(kept)
-            + Rows::<History>::bytes(kept)
-            + Rows::<u32>::bytes(customers) * 2
-            + Rows::<NameRange>::bytes(shape.districts() * shape.names)
+        let mut rest = Region::new(Address::from_linear(0), ADDRESSED_BYTES);
+        Tables::take(*shape, &mut rest);
+        ADDRESSED_BYTES - rest.bytes
     }
     /// Row of a district, counted over all warehouses.
     #[inline(always)]
@@ -293,26 +288,25 @@ impl Tables {
         let ring = self.shape.ring();
         self.history.at(district * ring + count % ring)
     }
-    /// Lays them out from the start of `data`.
+    /// Lays them out from the start of `rest`, and takes them from it.
     ///
     /// # Panics
     /// When it is smaller than [`Tables::bytes`].
-    pub fn new(shape: Shape, mut data: Region) -> Tables {
-        let rest = &mut data;
+    pub fn take(shape: Shape, rest: &mut Region) -> Tables {
         let customers = shape.districts() * shape.customers;
         let kept = shape.districts() * shape.ring();
         Tables {
             shape,
-            items: Rows::take(rest, shape.items),
-            warehouses: Rows::take(rest, shape.warehouses),
-            districts: Rows::take(rest, shape.warehouses),
-            customers: Rows::take(rest, customers),
-            stock: Rows::take(rest, shape.warehouses * shape.items),
-            orders: Rows::take(rest, kept),
-            latest: Rows::take(rest, customers),
-            history: Rows::take(rest, kept),
-            names: Rows::take(rest, shape.districts() * shape.names),
-            sorted: Rows::take(rest, customers),
+            items: Array::take(rest, shape.items),
+            warehouses: Array::take(rest, shape.warehouses),
+            districts: Array::take(rest, shape.warehouses),
+            customers: Array::take(rest, customers),
+            stock: Array::take(rest, shape.warehouses * shape.items),
+            orders: Array::take(rest, kept),
+            latest: Array::take(rest, customers),
+            history: Array::take(rest, kept),
+            names: Array::take(rest, shape.districts() * shape.names),
+            sorted: Array::take(rest, customers),
         }
     }
 }
