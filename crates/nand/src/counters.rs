@@ -16,25 +16,17 @@ pub struct NandCounters {
     pub bus_busy_ns: u64,
     /// Nanoseconds in which arrays were busy, in sum over the planes.
     pub array_busy_ns: u64,
-    /// Bits that were read wrong and corrected.
-    pub corrected_bits: u64,
     /// Reads with more wrong bits than are corrected.
     pub uncorrectable: u64,
     /// Programs that failed.
     pub program_failures: u64,
-    /// Erases that failed.
-    pub erase_failures: u64,
     /// Blocks that went bad since the device was made.
     pub grown_bad_blocks: u64,
     /// Requests refused because they break a rule of NAND: an error of their sender.
     pub violations: u64,
     /// Reads that found an erase, or a request of reclaim, of their own plane before them.
     pub reads_blocked_by_reclaim: u64,
-    /// Reads that found a program of their own plane before them.
-    pub reads_blocked_by_program: u64,
-    /// Nanoseconds between the submission of a read and its command on the bus, in sum.
-    pub read_queue_ns: u64,
-    /// Nanoseconds of those before it reached its die's queue, in sum.
+    /// Nanoseconds between the submission of a read and its place in its die's queue, in sum.
     pub read_ftl_queue_ns: u64,
     /// Times that the head of the FTL queue had to wait for its die's queue.
     pub head_blocked: u64,

@@ -185,11 +185,6 @@ impl Fil {
     pub fn spare_blocks(&self) -> usize {
         self.layout.spares()
     }
-    /// How it works.
-    #[must_use]
-    pub fn config(&self) -> &FilConfig {
-        &self.config
-    }
     /// The device below.
     #[must_use]
     pub fn nand(&self) -> &Nand {
@@ -204,11 +199,6 @@ impl Fil {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.taken() + self.done.len()
-    }
-    /// Flash pages that are held.
-    #[must_use]
-    pub fn held_pages(&self) -> u32 {
-        self.held_pages
     }
     /// The time up to which it has worked.
     #[must_use]
@@ -255,24 +245,6 @@ impl Fil {
             FlashOp::Read => self.read(number, flash_page, reclaim),
             FlashOp::Write => self.write(number, flash_page, reclaim),
             FlashOp::Flush => self.flush(number),
-        }
-        Ok(())
-    }
-    /// Nothing in an extent is needed any more: its blocks are erased now, not when it is written
-    /// again. The caller must have no requests for it under way. A fixed extent is left as it is.
-    ///
-    /// # Errors
-    /// When there is no such extent, or too much is under way.
-    pub fn discard(&mut self, now_ns: u64, extent: u32) -> Result<(), FilError> {
-        if extent >= self.extents() {
-            return Err(FilError::OutOfRange(extent.saturating_mul(self.extent_pages()), self.flash_pages()));
-        }
-        self.run(now_ns, false);
-        if self.nand.room() < self.reserve {
-            return Err(FilError::Full);
-        }
-        if extent >= self.config.fixed_extents {
-            self.begin(extent);
         }
         Ok(())
     }

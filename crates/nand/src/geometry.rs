@@ -35,23 +35,6 @@ pub struct Block(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NandPage(pub u32);
 
-/// A page of NAND by the numbers of all that it is in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Address {
-    /// The channel.
-    pub channel: u32,
-    /// The package on the channel.
-    pub package: u32,
-    /// The die in the package.
-    pub die: u32,
-    /// The plane of the die.
-    pub plane: u32,
-    /// The block in the plane.
-    pub block: u32,
-    /// The page in the block.
-    pub page: u32,
-}
-
 /// Why there is no such device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -332,40 +315,6 @@ impl Geometry {
     pub fn index_of(&self, page: NandPage) -> u32 {
         self.pages.remainder(page.0)
     }
-    /// Where a page is. None where there is no such page.
-    #[must_use]
-    pub fn address(&self, page: NandPage) -> Option<Address> {
-        if page.0 >= self.pages() {
-            return None;
-        }
-        let block = self.block_of(page);
-        let plane = self.plane_of(block).0;
-        let (channel, rest) = (self.channels.remainder(plane), self.channels.divide(plane));
-        let (package, rest) = (rest % self.packages, rest / self.packages);
-        Some(Address {
-            channel,
-            package,
-            die: rest % self.dies,
-            plane: rest / self.dies,
-            block: self.blocks.remainder(block.0),
-            page: self.index_of(page),
-        })
-    }
-    /// The page that is there. None where there is no such place.
-    #[must_use]
-    pub fn page_at(&self, at: Address) -> Option<NandPage> {
-        let exists = at.channel < self.channels.get()
-            && at.package < self.packages
-            && at.die < self.dies
-            && at.plane < self.planes
-            && at.block < self.blocks.get()
-            && at.page < self.pages.get();
-        exists.then(|| {
-            let plane =
-                at.channel + self.channels.get() * (at.package + self.packages * (at.die + self.dies * at.plane));
-            self.page(self.block(Plane(plane), at.block), at.page)
-        })
-    }
 }
 
 #[cfg(test)]
@@ -383,18 +332,16 @@ mod tests {
     };
 
     #[test]
-    fn addresses_and_numbers_are_the_same() {
+    fn numbers_are_of_what_each_is_in() {
         let g = Geometry::new(PARTS).unwrap();
         assert_eq!((g.dies(), g.planes(), g.blocks(), g.pages(), g.flash_pages_per_page()), (12, 24, 120, 840, 4));
         for page in (0..g.pages()).map(NandPage) {
-            let at = g.address(page).unwrap();
-            assert_eq!(g.page_at(at), Some(page));
-            let plane = g.plane_of(g.block_of(page));
-            assert_eq!(g.channel_of(plane), at.channel);
-            assert_eq!(g.die_of(plane), at.channel + 3 * (at.package + 2 * at.die));
+            let (block, index) = (g.block_of(page), g.index_of(page));
+            assert_eq!((g.page(block, index), index), (page, page.0 % 7));
+            let plane = g.plane_of(block);
+            assert_eq!((g.block(plane, block.0 % 5), plane.0), (block, page.0 / 7 / 5));
+            assert_eq!((g.channel_of(plane), g.die_of(plane)), (plane.0 % 3, plane.0 % 12));
         }
-        assert_eq!(g.address(NandPage(840)), None);
-        assert_eq!(g.page_at(Address { channel: 3, package: 0, die: 0, plane: 0, block: 0, page: 0 }), None);
         // Neighbours are on different channels.
         assert_eq!([0, 1, 2, 3].map(|p| g.channel_of(Plane(p))), [0, 1, 2, 0]);
     }

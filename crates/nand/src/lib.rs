@@ -34,6 +34,6 @@ mod units;
 
 pub use counters::{FilCounters, NandCounters};
 pub use fil::{Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, STATE_MAGIC, StateError};
-pub use geometry::{Address, BLOCK_PAGES_MAX, BLOCKS_MAX, Block, Geometry, GeometryError, NandPage, Parts, Plane};
+pub use geometry::{BLOCK_PAGES_MAX, BLOCKS_MAX, Block, Geometry, GeometryError, NandPage, Parts, Plane};
 pub use nand::{Command, Done, Nand, NandOp, Resource, Span, Status, SubmitError, Violation};
 pub use profile::{Cell, Ecc, Energy, Profile, ProfileError, Queues, Timing, Wear};

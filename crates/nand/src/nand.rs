@@ -56,7 +56,6 @@ struct Slot {
     reclaim: bool,
     empty: bool,
     blocked_by_reclaim: bool,
-    blocked_by_program: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,9 +86,8 @@ struct PlaneState {
     cache: Cache,
     /// It waits for the bus with a command.
     wants: bool,
-    /// Requests whose array time has not ended.
+    /// Requests of reclaim whose array time has not ended.
     reclaims: u32,
-    programs: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,14 +144,8 @@ impl Nand {
     pub fn new(profile: Profile, depth: usize, seed: u64) -> Nand {
         assert!(depth > 0 && depth < 1 << 31, "a device takes at least one request");
         let g = profile.geometry;
-        let plane = PlaneState {
-            queue: List::EMPTY,
-            array: Array::Idle,
-            cache: Cache::Free,
-            wants: false,
-            reclaims: 0,
-            programs: 0,
-        };
+        let plane =
+            PlaneState { queue: List::EMPTY, array: Array::Idle, cache: Cache::Free, wants: false, reclaims: 0 };
         let bus = BusState { commands: List::EMPTY, data: List::EMPTY, free_at: 0, wakes: false };
         let (planes, channels) = (g.planes() as usize, g.channels() as usize);
         Nand {
@@ -300,7 +292,6 @@ impl Nand {
         }
         let state = &mut self.planes[plane as usize];
         state.reclaims += u32::from(slot.reclaim);
-        state.programs += u32::from(kind == Kind::Program);
         self.enqueue(number);
         self.begin_all();
         Ok(())
@@ -396,8 +387,7 @@ impl Nand {
             }
         };
         let state = &self.planes[plane.0 as usize];
-        let (blocked_by_reclaim, blocked_by_program) = (state.reclaims > 0, state.programs > 0);
-        Ok(Slot { plane: plane.0, blocked_by_reclaim, blocked_by_program, ..slot })
+        Ok(Slot { plane: plane.0, blocked_by_reclaim: state.reclaims > 0, ..slot })
     }
     fn block_of(&self, slot: &Slot) -> Block {
         match slot.kind {
@@ -540,11 +530,10 @@ impl Nand {
         let number = state.queue.pop(&self.links).expect("it waited with a command");
         let slot = &mut self.slots[number];
         slot.issued = self.now;
-        let Slot { tag, kind, submitted, .. } = *slot;
+        let Slot { tag, kind, .. } = *slot;
         let timing = self.profile.timing;
         match kind {
             Kind::Read => {
-                self.counters.read_queue_ns += self.now - submitted;
                 let begin = self.hold_bus(channel, timing.command_ns, false, tag);
                 self.work(plane, number, begin, timing.read_ns, EventKind::ReadDone);
             }
@@ -634,12 +623,10 @@ impl Nand {
             }
         };
         self.counters.program_failures += u64::from(status == Status::ProgramFailed);
-        self.counters.erase_failures += u64::from(status == Status::EraseFailed);
         self.counters.grown_bad_blocks += u64::from(!bad && self.blocks.is_bad(block));
         self.slots[number].status = status;
         let state = &mut self.planes[plane as usize];
         state.reclaims -= u32::from(slot.reclaim);
-        state.programs -= u32::from(slot.kind == Kind::Program);
         state.array = Array::Idle;
         if slot.kind != Kind::Read {
             self.end(number);
@@ -658,10 +645,7 @@ impl Nand {
         }
         match self.blocks.read(NandPage(slot.target), slot.offset, slot.bytes) {
             Correction::Corrected(0) => Status::Ok,
-            Correction::Corrected(bits) => {
-                self.counters.corrected_bits += u64::from(bits);
-                Status::Corrected(bits)
-            }
+            Correction::Corrected(bits) => Status::Corrected(bits),
             Correction::Uncorrectable => {
                 self.counters.uncorrectable += 1;
                 Status::Uncorrectable
@@ -707,7 +691,6 @@ impl Nand {
         self.slots.give_back(number);
         if slot.kind == Kind::Read {
             self.counters.reads_blocked_by_reclaim += u64::from(slot.blocked_by_reclaim);
-            self.counters.reads_blocked_by_program += u64::from(slot.blocked_by_program);
         }
         self.done.push(Done {
             tag: slot.tag,
@@ -716,7 +699,6 @@ impl Nand {
             issued_ns: slot.issued,
             done_ns: self.now,
             blocked_by_reclaim: slot.blocked_by_reclaim,
-            blocked_by_program: slot.blocked_by_program,
         });
     }
 }

@@ -95,16 +95,6 @@ impl Timing {
     pub fn transfer_ns(&self, bytes: u32) -> u64 {
         (u64::from(bytes) * 1_000_000_000).div_ceil(self.bus_bytes_per_second)
     }
-    /// A read of `bytes` bytes when nothing else is under way: command, tR, transfer.
-    #[must_use]
-    pub fn unloaded_read_ns(&self, bytes: u32) -> u64 {
-        self.command_ns + self.read_ns + self.transfer_ns(bytes)
-    }
-    /// A program of `bytes` bytes when nothing else is under way: command, transfer, tPROG.
-    #[must_use]
-    pub fn unloaded_program_ns(&self, bytes: u32) -> u64 {
-        self.command_ns + self.transfer_ns(bytes) + self.program_ns
-    }
 }
 
 /// The queues of the controller (NVMM: the FTL queue and the die queues).

@@ -72,8 +72,6 @@ pub struct Done {
     pub done_ns: u64,
     /// An erase or another request of reclaim was before it at its plane.
     pub blocked_by_reclaim: bool,
-    /// A program was before it at its plane.
-    pub blocked_by_program: bool,
 }
 
 /// A rule of NAND that a request would break: an error of its sender.

@@ -34,27 +34,32 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }
 
+/// Reads a number with one of these units, in a range of the base unit. `what` it is, and how one is
+/// written, are for errors.
+fn quantity(
+    text: &str,
+    (what, written): (&str, &str),
+    units: &[(&str, f64)],
+    range: std::ops::RangeInclusive<f64>,
+) -> Result<f64, String> {
+    let wrong = |told: &str| Err(format!("\"{text}\" {told}; write for example {written}"));
+    let Some((number, unit)) = split(text) else { return wrong(&format!("is not {what}")) };
+    if unit.is_empty() {
+        return wrong("has no unit");
+    }
+    let Some((_, scale)) = units.iter().find(|(name, _)| *name == unit) else { return wrong("has an unknown unit") };
+    let value = number * scale;
+    if range.contains(&value) { Ok(value) } else { wrong("is out of range") }
+}
+
 /// Reads a rate in bytes per second: `800MB/s` is 800,000,000.
 ///
 /// # Errors
 /// A sentence that says what to write.
 pub fn bytes_per_second(text: &str) -> Result<u64, String> {
-    let wrong = |what: &str| {
-        Err(format!("\"{text}\" {what}; write for example \"800MB/s\" (KB/s, MB/s, GB/s: powers of 1000)"))
-    };
-    let Some((number, unit)) = split(text) else { return wrong("is not a rate") };
-    let scale = match unit {
-        "KB/s" => 1e3,
-        "MB/s" => 1e6,
-        "GB/s" => 1e9,
-        "" => return wrong("has no unit"),
-        _ => return wrong("has an unknown unit"),
-    };
-    let rate = number * scale;
-    // Faster than any memory, and so that bytes times nanoseconds stay in 64 bits.
-    if !(1e3..=1e15).contains(&rate) {
-        return wrong("is out of range");
-    }
+    let written = "\"800MB/s\" (KB/s, MB/s, GB/s: powers of 1000)";
+    // At most faster than any memory, and so that bytes times nanoseconds stay in 64 bits.
+    let rate = quantity(text, ("a rate", written), &[("KB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)], 1e3..=1e15)?;
     Ok(rate as u64)
 }
 
@@ -63,22 +68,9 @@ pub fn bytes_per_second(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A sentence that says what to write.
 pub fn picojoules(text: &str) -> Result<u64, String> {
-    let wrong = |what: &str| Err(format!("\"{text}\" {what}; write for example \"30uJ\" (pJ, nJ, uJ, mJ, J)"));
-    let Some((number, unit)) = split(text) else { return wrong("is not an energy") };
-    let scale = match unit {
-        "pJ" => 1.0,
-        "nJ" => 1e3,
-        "uJ" | "µJ" | "μJ" => 1e6,
-        "mJ" => 1e9,
-        "J" => 1e12,
-        "" => return wrong("has no unit"),
-        _ => return wrong("has an unknown unit"),
-    };
-    let energy = number * scale;
-    if energy > 1e13 {
-        return wrong("is out of range");
-    }
-    Ok(energy.round() as u64)
+    let written = "\"30uJ\" (pJ, nJ, uJ, mJ, J)";
+    let units = [("pJ", 1.0), ("nJ", 1e3), ("uJ", 1e6), ("µJ", 1e6), ("μJ", 1e6), ("mJ", 1e9), ("J", 1e12)];
+    Ok(quantity(text, ("an energy", written), &units, 0.0..=1e13)?.round() as u64)
 }
 
 /// Reads a count of something that is named: `3000 cycles`, `40 bits`.
@@ -86,18 +78,12 @@ pub fn picojoules(text: &str) -> Result<u64, String> {
 /// # Errors
 /// A sentence that says what to write.
 pub fn count(text: &str, of: &str) -> Result<u64, String> {
-    let wrong = |what: &str| Err(format!("\"{text}\" {what}; write for example \"40 {of}\""));
-    let Some((number, unit)) = split(text) else { return wrong("is not a count") };
-    if unit.is_empty() {
-        return wrong("has no unit");
+    let written = format!("\"40 {of}\"");
+    let count = quantity(text, ("a count", &written), &[(of, 1.0)], 0.0..=f64::from(u32::MAX))?;
+    if count.fract() != 0.0 {
+        return Err(format!("\"{text}\" is out of range; write for example {written}"));
     }
-    if unit != of {
-        return wrong("has an unknown unit");
-    }
-    if number.fract() != 0.0 || number > f64::from(u32::MAX) {
-        return wrong("is out of range");
-    }
-    Ok(number as u64)
+    Ok(count as u64)
 }
 
 #[cfg(test)]

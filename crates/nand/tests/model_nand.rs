@@ -199,8 +199,8 @@ proptest! {
         let t = profile.timing;
         for done in &history.done {
             let least = match history.ops[done.tag as usize] {
-                NandOp::Read { bytes, .. } => t.unloaded_read_ns(bytes),
-                NandOp::Program { .. } => t.unloaded_program_ns(g.page_bytes()),
+                NandOp::Read { bytes, .. } => t.command_ns + t.read_ns + t.transfer_ns(bytes),
+                NandOp::Program { .. } => t.command_ns + t.transfer_ns(g.page_bytes()) + t.program_ns,
                 NandOp::Erase { .. } => t.command_ns + t.erase_ns,
             };
             prop_assert!(done.submitted_ns <= done.issued_ns && done.issued_ns + least <= done.done_ns, "{done:?}");

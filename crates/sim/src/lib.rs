@@ -56,6 +56,7 @@ pub mod workers;
 
 pub use cores::{Recording, RecordingError};
 pub use events::Events;
+pub use fnv::Fnv;
 pub use front_end::{FrontEnd, Step};
 pub use planted::Planted;
 pub use random::Random;

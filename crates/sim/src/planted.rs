@@ -1,7 +1,7 @@
 //! Bugs that the suite has to find: each leaves something out of a model.
 
 /// A bug. Only the suite's tests plant one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Planted {
     /// None.

@@ -11,7 +11,6 @@ use super::recording::{INSTRUCTIONS, OWN, Origin, Recording};
 use super::traced::Traced;
 use super::work::{BLOCK, PAGE, Shape, Workload};
 use crate::energy::DramEnergy;
-use crate::flash::Map;
 use crate::memory::{CacheShape, DramTiming};
 use crate::planted::Planted;
 use crate::system::{Document, SystemError};
@@ -296,13 +295,9 @@ impl CoresSystem {
         let (flash, filled) = match paging {
             Paging::DramOnly => (None, 0.0),
             _ => {
-                let (flash, filled) = (document.nand()?, document.share("flash.filled")?);
+                let (flash, filled) = document.filled_nand()?;
                 if u64::from(flash.geometry.page_bytes()) != PAGE {
                     return Err(document.impossible("nand.geometry.page", "pages of NAND must be of 4K here"));
-                }
-                if Map::new(flash.geometry, filled).is_err() {
-                    let told = "reclaim needs some spare blocks: write less, but not 0";
-                    return Err(document.refuse("flash.filled", told));
                 }
                 (Some(flash), filled)
             }

@@ -144,16 +144,10 @@ impl FlashSystem {
     /// # Errors
     /// What is wrong with it, with the line.
     pub fn read(document: &Document, trace: Option<&[Record]>) -> Result<FlashSystem, SystemError> {
-        let nand = document.nand()?;
-        let filled = document.share("flash.filled")?;
-        let map = Map::new(nand.geometry, filled).map_err(|most| {
-            let percent = (most * 1000.0) as u64 as f64 / 10.0;
-            document
-                .refuse("flash.filled", format!("reclaim needs spare blocks: write \"{percent}%\" or less, but not 0"))
-        })?;
+        let (nand, filled) = document.filled_nand()?;
         let requests = Requests::read(document, trace.is_some())?;
         let page_bytes = u64::from(nand.geometry.page_bytes());
-        let capacity = map.pages() * page_bytes;
+        let capacity = Map::new(nand.geometry, filled).map_or(0, |map| map.pages()) * page_bytes;
         if requests.pattern != Pattern::Trace && !(1..=capacity).contains(&requests.bytes) {
             return Err(document.refuse(
                 "requests.size",
@@ -348,15 +342,8 @@ impl Run<'_> {
             self.comes_next(now);
         }
         self.inside.enter(now);
-        let nothing = Done {
-            tag: 0,
-            status: Status::Ok,
-            submitted_ns: 0,
-            issued_ns: 0,
-            done_ns: 0,
-            blocked_by_reclaim: false,
-            blocked_by_program: false,
-        };
+        let nothing =
+            Done { tag: 0, status: Status::Ok, submitted_ns: 0, issued_ns: 0, done_ns: 0, blocked_by_reclaim: false };
         let request = Request {
             came: now,
             reached: now,

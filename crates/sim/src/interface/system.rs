@@ -3,7 +3,6 @@
 use fulgurite_nand::Profile;
 use serde::Serialize;
 
-use crate::flash::Map;
 use crate::planted::Planted;
 use crate::report::{Counted, percent, times};
 use crate::stages::Split;
@@ -179,11 +178,7 @@ impl InterfaceSystem {
     /// # Errors
     /// What is wrong with it, with the line.
     pub fn read(document: &Document) -> Result<InterfaceSystem, SystemError> {
-        let nand = document.nand()?;
-        let filled = document.share("flash.filled")?;
-        if Map::new(nand.geometry, filled).is_err() {
-            return Err(document.refuse("flash.filled", "reclaim needs some spare blocks: write less, but not 0"));
-        }
+        let (nand, filled) = document.filled_nand()?;
         let transport = match document.word("device.interface", &[("dram", true), ("ufs", false)])? {
             true => Transport::Dram(Dma {
                 setup: document.time("dma.setup")?,

@@ -50,16 +50,17 @@ pub struct Program {
 }
 
 /// Where the operating system puts pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Slots {
     /// Where they are in the file, whose neighbours are neighbours in memory too.
+    #[default]
     File,
     /// Swap: in the order in which they left, so that a fault's neighbours left together.
     Swap,
 }
 
 /// CPU times of a fault's parts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SystemCosts {
     /// The trap, the walk, and finding what is mapped.
     pub fault: Time,
@@ -199,11 +200,7 @@ impl PagingSystem {
             0 => Backend::Flat { read: document.time("memory.read")?, write: document.time("memory.write")? },
             1 => Backend::Controller {
                 lookup: document.time("controller.lookup")?,
-                prefetch: document.text_or_count("controller.prefetch")?.parse().map_err(
-                    |error: fulgurite_policy::UnknownName| {
-                        document.refuse("controller.prefetch", format!("write {}", error.expected))
-                    },
-                )?,
+                prefetch: document.prefetch("controller.prefetch")?,
             },
             2 => Backend::System(read_system(document)?),
             _ => Backend::Runtime(read_runtime(document)?),
@@ -264,21 +261,19 @@ impl PagingSystem {
                 write_rate: document.rate("device.write_rate")?,
             }));
         }
-        let (nand, filled) = (document.nand()?, document.share("flash.filled")?);
+        let (nand, filled) = document.filled_nand()?;
         let of_nand = u64::from(nand.geometry.page_bytes());
         if !self.page.is_multiple_of(of_nand) {
             return Err(
                 document.impossible("memory.page", format!("a page must be whole pages of NAND, of {of_nand} B"))
             );
         }
-        let map = Map::new(nand.geometry, filled).map_err(|most| {
-            document.refuse("flash.filled", format!("reclaim needs spare blocks: \"{:.1}%\" or less", most * 100.0))
-        })?;
+        let pages = Map::new(nand.geometry, filled).map_or(0, |map| map.pages());
         let needed = self.pages_needed() * (self.page / of_nand);
-        if needed > map.pages() {
+        if needed > pages {
             let told = format!(
                 "the flash of a controller holds {} B in {:.1}% of it, and {} B are needed",
-                map.pages() * of_nand,
+                pages * of_nand,
                 filled * 100.0,
                 needed * of_nand
             );

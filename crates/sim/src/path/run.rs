@@ -289,14 +289,10 @@ impl PathSystem {
         Ok(system)
     }
     fn read_cache(document: &Document, line: u64) -> Result<PageCache, SystemError> {
-        let nand = document.nand()?;
+        let (nand, filled) = document.filled_nand()?;
         let page = u64::from(nand.geometry.page_bytes());
         if page % line != 0 {
             return Err(document.refuse("dram.line", "a page of NAND must be whole lines"));
-        }
-        let filled = document.share("flash.filled")?;
-        if Map::new(nand.geometry, filled).is_err() {
-            return Err(document.refuse("flash.filled", "reclaim needs some spare blocks: write less, but not 0"));
         }
         Ok(PageCache {
             page,

@@ -13,8 +13,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use fulgurite_nand::ProfileError;
+use fulgurite_policy::{PrefetchPolicy, UnknownName};
 
 use super::units::Quantity;
+use crate::flash::Map;
 use crate::fnv::Fnv;
 use crate::time::Time;
 
@@ -118,6 +120,9 @@ struct Leaf {
 }
 
 /// A system's keys and values, each under its dotted name.
+///
+/// What reads a value fails where there is no such key, or its value is not what is asked for. The
+/// error has the line, and says what to write.
 #[derive(Clone, Debug)]
 pub struct Document {
     file: String,
@@ -302,69 +307,42 @@ impl Document {
         if (low..=high).contains(&value) { Ok(value) } else { Err(self.refuse(key, told)) }
     }
     /// A time, of 1,000 s at most.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn time(&self, key: &str) -> Result<Time, SystemError> {
         let ps = self.within(key, Quantity::Time, 0.0, 1e15, "a time is at most 1000s")?;
         Ok(Time((ps + 0.5) as u64))
     }
     /// A time of a command, of 1 ms at most, because what happens in between is simulated step by
     /// step.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn command_time(&self, key: &str) -> Result<Time, SystemError> {
         let time = self.time(key)?;
         if time <= Time::us(1000) { Ok(time) } else { Err(self.refuse(key, "it is at most 1ms")) }
     }
     /// Bytes.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn bytes(&self, key: &str) -> Result<u64, SystemError> {
         Ok((self.quantity(key, Quantity::Size)? + 0.5) as u64)
     }
     /// Watts.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn power(&self, key: &str) -> Result<f64, SystemError> {
         self.quantity(key, Quantity::Power)
     }
     /// Joules.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn energy(&self, key: &str) -> Result<f64, SystemError> {
         self.quantity(key, Quantity::Energy)
     }
     /// Bytes a second, from 1 KB/s to 1,000 TB/s.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn rate(&self, key: &str) -> Result<f64, SystemError> {
         self.within(key, Quantity::Rate, 1e3, 1e15, "a rate is from 1KB/s to 1000000GB/s")
     }
     /// Hertz, so that a cycle is from 1 ps to 1 µs.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn frequency(&self, key: &str) -> Result<f64, SystemError> {
         self.within(key, Quantity::Frequency, 1e6, 1e12, "a frequency is from 1MHz to 1000GHz")
     }
     /// A share from 0 to 1.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn share(&self, key: &str) -> Result<f64, SystemError> {
         let share = self.quantity(key, Quantity::Share)?;
         if share <= 1.0 { Ok(share) } else { Err(self.refuse(key, "a share is at most \"100%\"")) }
     }
     /// A plain number in a range.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn number(&self, key: &str, low: f64, high: f64) -> Result<f64, SystemError> {
         let number = match self.leaf(key)?.value {
             Value::Integer(number) => number as f64,
@@ -378,9 +356,6 @@ impl Document {
         }
     }
     /// A count in a range.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn count(&self, key: &str, low: u64, high: u64) -> Result<u64, SystemError> {
         match self.leaf(key)?.value {
             Value::Integer(count) if (low..=high).contains(&count) => Ok(count),
@@ -388,9 +363,6 @@ impl Document {
         }
     }
     /// Yes or no.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is neither.
     pub fn flag(&self, key: &str) -> Result<bool, SystemError> {
         match self.leaf(key)?.value {
             Value::Bool(value) => Ok(value),
@@ -398,9 +370,6 @@ impl Document {
         }
     }
     /// Words.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none.
     pub fn text(&self, key: &str) -> Result<&str, SystemError> {
         match &self.leaf(key)?.value {
             Value::Text(text) => Ok(text),
@@ -408,9 +377,6 @@ impl Document {
         }
     }
     /// Words, or a whole number, as text.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is neither.
     pub fn text_or_count(&self, key: &str) -> Result<String, SystemError> {
         match &self.leaf(key)?.value {
             Value::Text(text) => Ok(text.clone()),
@@ -419,9 +385,6 @@ impl Document {
         }
     }
     /// One of several words.
-    ///
-    /// # Errors
-    /// When there is no such key, or its value is none of them.
     pub fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<T, SystemError> {
         let text = self.text(key)?;
         words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
@@ -473,6 +436,24 @@ impl Document {
             }
             _ => told(Some(first), error.to_string()),
         })
+    }
+    /// A NAND device ([`Document::nand`]), and the share of its pages that is used: `flash.filled`.
+    /// Reclaim must have some spare blocks.
+    pub fn filled_nand(&self) -> Result<(fulgurite_nand::Profile, f64), SystemError> {
+        let (nand, filled) = (self.nand()?, self.share("flash.filled")?);
+        match Map::new(nand.geometry, filled) {
+            Ok(_) => Ok((nand, filled)),
+            Err(most) => {
+                let percent = (most * 1000.0) as u64 as f64 / 10.0;
+                let told = format!("reclaim needs some spare blocks: write \"{percent}%\" or less, but not 0");
+                Err(self.refuse("flash.filled", told))
+            }
+        }
+    }
+    /// What is read ahead.
+    pub fn prefetch(&self, key: &str) -> Result<PrefetchPolicy, SystemError> {
+        let refuse = |error: UnknownName| self.refuse(key, format!("write {}", error.expected));
+        self.text_or_count(key)?.parse().map_err(refuse)
     }
 }
 

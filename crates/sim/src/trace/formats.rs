@@ -69,6 +69,14 @@ fn address(text: &str) -> Result<u64, &'static str> {
     };
     parsed.map_err(|_| "an address is needed, and there is something else")
 }
+/// Whether an access writes, by the words of its format.
+fn writes(what: &str, read: &[&str], write: &[&str], told: &'static str) -> Result<bool, &'static str> {
+    if write.contains(&what) { Ok(true) } else { read.contains(&what).then_some(false).ok_or(told) }
+}
+/// What an access is for, which is more than nothing.
+fn some(bytes: u64, told: &'static str) -> Result<u64, &'static str> {
+    if bytes > 0 { Ok(bytes) } else { Err(told) }
+}
 fn times(a: u64, b: u64) -> Result<u64, &'static str> {
     a.checked_mul(b).ok_or("a number is too large")
 }
@@ -84,50 +92,28 @@ fn msr(text: &str) -> Read {
     }
     number(disk)?;
     number(response)?;
-    let writes = match what {
-        "Read" => false,
-        "Write" => true,
-        _ => return Err("an access is Read or Write"),
-    };
-    let (at, bytes) = (number(at)?, number(size)?);
-    if bytes == 0 {
-        return Err("it is of 0 bytes");
-    }
+    let writes = writes(what, &["Read"], &["Write"], "an access is Read or Write")?;
+    let (at, bytes) = (number(at)?, some(number(size)?, "it is of 0 bytes")?);
     Ok(Some(ParsedLine { at: Some(at), writes, offset: number(offset)?, bytes }))
 }
 
 fn mqsim(text: &str) -> Read {
     let [at, device, sector, sectors, what] = fields::<5>(text)?;
     number(device)?;
-    let writes = match what {
-        "0" => true,
-        "1" => false,
-        _ => return Err("the type is 0 (write) or 1 (read)"),
-    };
-    let bytes = times(number(sectors)?, SECTOR)?;
-    if bytes == 0 {
-        return Err("it is of 0 sectors");
-    }
+    let writes = writes(what, &["1"], &["0"], "the type is 0 (write) or 1 (read)")?;
+    let bytes = some(times(number(sectors)?, SECTOR)?, "it is of 0 sectors")?;
     Ok(Some(ParsedLine { at: Some(number(at)?), writes, offset: times(number(sector)?, SECTOR)?, bytes }))
 }
 
 fn dramsim3(text: &str) -> Read {
     let [at, what, cycles] = fields::<3>(text)?;
-    let writes = match what {
-        "READ" | "P_MEM_RD" => false,
-        "WRITE" | "P_MEM_WR" => true,
-        _ => return Err("an access is READ or WRITE"),
-    };
+    let writes = writes(what, &["READ", "P_MEM_RD"], &["WRITE", "P_MEM_WR"], "an access is READ or WRITE")?;
     Ok(Some(ParsedLine { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
 }
 
 fn hybridsim(text: &str) -> Read {
     let [cycles, what, at] = fields::<3>(text)?;
-    let writes = match what {
-        "0" => false,
-        "1" => true,
-        _ => return Err("the type is 0 (read) or 1 (write)"),
-    };
+    let writes = writes(what, &["0"], &["1"], "the type is 0 (read) or 1 (write)")?;
     Ok(Some(ParsedLine { at: Some(number(cycles)?), writes, offset: address(at)?, bytes: BLOCK }))
 }
 
@@ -136,11 +122,7 @@ fn ramulator2(text: &str) -> Read {
     const EXPECTED: &str = "loads and stores are read (LD 0x40), and neither vectors of addresses (R 0,1,2,3) nor \
                         processor traces (bubbles load [store])";
     let (what, at) = text.split_once(char::is_whitespace).ok_or(EXPECTED)?;
-    let writes = match what {
-        "LD" => false,
-        "ST" => true,
-        _ => return Err(EXPECTED),
-    };
+    let writes = writes(what, &["LD"], &["ST"], EXPECTED)?;
     let at = at.trim_start();
     Ok(Some(ParsedLine { at: None, writes, offset: address(at)?, bytes: BLOCK }))
 }
@@ -151,10 +133,7 @@ fn lis(text: &str) -> Read {
     if zero != "0" {
         return Err("the third field is 0");
     }
-    let bytes = times(number(count)?, LIS_PAGE)?;
-    if bytes == 0 {
-        return Err("it is of 0 pages");
-    }
+    let bytes = some(times(number(count)?, LIS_PAGE)?, "it is of 0 pages")?;
     Ok(Some(ParsedLine { at: None, writes: false, offset: times(number(first)?, LIS_PAGE)?, bytes }))
 }
 
@@ -204,16 +183,11 @@ fn fio(text: &str) -> Read {
     };
     address(priority)?;
     number(value)?;
-    let writes = match what {
-        "0" => false,
-        "1" => true,
-        "2" => return Ok(None),
-        _ => return Err("the type is 0 (read), 1 (write) or 2 (trim)"),
-    };
-    let bytes = number(size)?;
-    if bytes == 0 {
-        return Err("it is of 0 bytes");
+    if what == "2" {
+        return Ok(None);
     }
+    let writes = writes(what, &["0"], &["1"], "the type is 0 (read), 1 (write) or 2 (trim)")?;
+    let bytes = some(number(size)?, "it is of 0 bytes")?;
     Ok(Some(ParsedLine { at: Some(number(at)?), writes, offset: address(offset)?, bytes }))
 }
 

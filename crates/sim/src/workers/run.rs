@@ -351,11 +351,7 @@ impl WorkersSystem {
                 .word("dram.replacement", &ReplacementPolicy::ALL.map(|policy| (policy.name(), policy)))?,
             writes_all: document.word("dram.writes", &[("dirty", false), ("all", true)])?,
             read_around,
-            prefetch: document.text_or_count("dram.prefetch")?.parse().map_err(
-                |error: fulgurite_policy::UnknownName| {
-                    document.refuse("dram.prefetch", format!("write {}", error.expected))
-                },
-            )?,
+            prefetch: document.prefetch("dram.prefetch")?,
             costs: Costs {
                 request: document.time("costs.request")?,
                 hit: document.time("costs.hit")?,
