@@ -2,14 +2,12 @@
 //! disagrees with itself, a table, and its figures.
 
 use fulgurite_reproduce::checks::disagreements::{self, Disagreement};
-use fulgurite_reproduce::figures::{Axis, Figure, Shape};
 use fulgurite_reproduce::{Paper, Report, Row, Verdict};
-use fulgurite_term::report::charts::{self, Bar, Bars, Curve, Curves};
 use fulgurite_term::report::html::Page;
 use fulgurite_term::report::table::Columns;
 
-/// The page.
-pub fn page(report: &Report, figures: &[Figure]) -> String {
+/// The page. Each figure is SVG, and of a paper.
+pub fn page(report: &Report, figures: &[(Paper, String)]) -> String {
     let mut page = Page::new("The papers' numbers");
     let version = &report.version;
     page.paragraph(&format!("{} ({version}): {}.", report.command, report.summary_line()));
@@ -43,8 +41,8 @@ pub fn page(report: &Report, figures: &[Figure]) -> String {
             .left("mechanism", Row::explanation);
         let stands_out = [Verdict::Fail, Verdict::Undecided, Verdict::Fragile].map(|verdict| verdict.to_string());
         page.words(&columns, |row| stands_out.contains(&row[1]));
-        for figure in figures.iter().filter(|figure| is_of(figure.paper, &used.paper)) {
-            page.drawing(&drawn(figure));
+        for (_, figure) in figures.iter().filter(|(paper, _)| is_of(*paper, &used.paper)) {
+            page.drawing(figure);
         }
     }
     page.finish()
@@ -54,63 +52,18 @@ fn is_of(paper: Paper, name: &str) -> bool {
     paper.name() == name
 }
 
-fn axis(axis: Axis) -> charts::Axis {
-    if axis.logarithmic { charts::Axis::logarithmic(axis.label) } else { charts::Axis::linear(axis.label) }
-}
-
-/// One figure as SVG.
-fn drawn(figure: &Figure) -> String {
-    let (title, subtitle) = (figure.title.clone(), figure.subtitle.clone());
-    match &figure.shape {
-        Shape::Curves { x, y } => {
-            let curve = |series: &fulgurite_reproduce::figures::Series| Curve {
-                name: series.name.clone(),
-                points: series.points.clone(),
-            };
-            let curves = figure.series.iter().map(curve).collect();
-            Curves::new(title, subtitle, axis(*x), axis(*y), curves).draw().finish()
-        }
-        Shape::Bars { groups, unit } => {
-            let bar = |group: usize, series: &fulgurite_reproduce::figures::Series| {
-                let (_, value) = *series.points.iter().find(|(at, _)| *at == group as f64)?;
-                Some(Bar { value, spread: None, tip: format!("{}: {value:.1} {unit}", series.name) })
-            };
-            let bars = Bars {
-                title,
-                subtitle,
-                unit: (*unit).to_owned(),
-                groups: groups.clone(),
-                series: figure.series.iter().map(|series| series.name.clone()).collect(),
-                bars: (0..groups.len())
-                    .map(|group| figure.series.iter().map(|series| bar(group, series)).collect())
-                    .collect(),
-                mark: None,
-            };
-            bars.draw().finish()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_reproduce::figures::Series;
+    use fulgurite_term::report::charts::{Axis, Curve, Curves};
 
     #[test]
     fn a_page_has_each_row_and_each_figure_and_nothing_from_elsewhere() {
         let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.json");
         let report: Report = serde_json::from_str(&std::fs::read_to_string(kept).unwrap()).unwrap();
-        let series = vec![Series { name: "ours <1>".to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
-        let linear = Axis { label: "x", logarithmic: false };
-        let of = |shape| Figure {
-            paper: Paper::Nvmm,
-            title: "a figure".to_owned(),
-            subtitle: String::new(),
-            shape,
-            series: series.clone(),
-        };
-        let bars = Shape::Bars { groups: vec!["a".to_owned(), "b".to_owned()], unit: "MB/s" };
-        let text = page(&report, &[of(Shape::Curves { x: linear, y: linear }), of(bars)]);
+        let curve = || vec![Curve { name: "ours <1>".to_owned(), points: vec![(1.0, 2.0), (2.0, 3.0)] }];
+        let drawn = || Curves::new("a figure", "", Axis::linear("x"), Axis::linear("x"), curve()).draw().finish();
+        let text = page(&report, &[(Paper::Nvmm, drawn()), (Paper::Nvmm, drawn())]);
         for row in &report.rows {
             assert!(text.contains(&row.name()), "{}", row.name());
         }

@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use fulgurite_sim::Time;
 use fulgurite_sim::system::{did_you_mean, nearest};
+use fulgurite_sim::{Fnv, Time};
 use thiserror::Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -204,7 +204,7 @@ pub enum Problem {
         /// The number.
         got: String,
         /// What is needed.
-        expected: &'static str,
+        expected: String,
     },
     /// No check has read it.
     #[error("no check reads {leaf}")]
@@ -365,13 +365,11 @@ impl Calibration {
     /// A hash of all names, values and units: FNV-1a, 64 bits. Sources and comments do not change
     /// it.
     pub fn hash(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut hash = Fnv::default();
         for (name, leaf) in &self.leaves {
-            for byte in format!("{name}={} {}\n", leaf.shown(), leaf.unit).bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
+            hash.add(format!("{name}={} {}\n", leaf.shown(), leaf.unit).as_bytes());
         }
-        format!("{hash:016x}")
+        hash.to_string()
     }
 
     /// An error for the first value that is not among those that were read.
@@ -427,7 +425,8 @@ pub fn moves_as(name: &str) -> Cow<'_, str> {
 }
 
 /// A calibration as one run of a check sees it: one value may be moved, or one of each workload,
-/// and what is read is noted.
+/// and what is read is noted. What reads a value fails where there is none of the name, or it is of
+/// another dimension.
 #[derive(Debug)]
 pub struct Values<'c> {
     calibration: &'c Calibration,
@@ -505,9 +504,6 @@ impl<'c> Values<'c> {
     }
 
     /// Numbers in the base unit of a dimension.
-    ///
-    /// # Errors
-    /// When there is no such value, or it is of another dimension.
     pub fn numbers(&self, name: &str, dimension: Dimension) -> Result<Vec<f64>, CalibrationError> {
         self.read.borrow_mut().exact.insert(name.to_owned());
         self.all_numbers(name, dimension)
@@ -516,8 +512,10 @@ impl<'c> Values<'c> {
         let (leaf, factor) = self.leaf(name, dimension)?;
         match &leaf.value {
             Value::Numbers(numbers) => Ok(numbers.iter().map(|number| number * factor).collect()),
-            Value::Text(text) => Err(self
-                .error(Some(leaf), Problem::Range { leaf: name.to_owned(), got: text.clone(), expected: "a number" })),
+            Value::Text(text) => Err(self.error(
+                Some(leaf),
+                Problem::Range { leaf: name.to_owned(), got: text.clone(), expected: "a number".to_owned() },
+            )),
         }
     }
     /// One number in the base unit of a dimension.
@@ -529,18 +527,22 @@ impl<'c> Values<'c> {
         self.one_number(name, dimension)
     }
     fn one_number(&self, name: &str, dimension: Dimension) -> Result<f64, CalibrationError> {
-        let numbers = self.all_numbers(name, dimension)?;
-        match numbers[..] {
-            [number] => Ok(number),
-            _ => Err(self.error(
-                self.calibration.leaves.get(name),
-                Problem::Range {
-                    leaf: name.to_owned(),
-                    got: format!("{} numbers", numbers.len()),
-                    expected: "a single number",
-                },
-            )),
-        }
+        self.this_many(name, self.all_numbers(name, dimension)?).map(|[number]| number)
+    }
+    /// A fixed number of numbers in the base unit of a dimension.
+    ///
+    /// # Errors
+    /// As [`Values::numbers`], and when there are fewer or more.
+    pub fn exactly<const N: usize>(&self, name: &str, dimension: Dimension) -> Result<[f64; N], CalibrationError> {
+        self.this_many(name, self.numbers(name, dimension)?)
+    }
+    fn this_many<T, const N: usize>(&self, name: &str, all: Vec<T>) -> Result<[T; N], CalibrationError> {
+        let counted = |count: usize| if count == 1 { "a single number".to_owned() } else { format!("{count} numbers") };
+        all.try_into().map_err(|all: Vec<T>| {
+            let (got, expected) = (counted(all.len()), counted(N));
+            let problem = Problem::Range { leaf: name.to_owned(), got, expected };
+            self.error(self.calibration.leaves.get(name), problem)
+        })
     }
     /// A time.
     ///
@@ -551,51 +553,33 @@ impl<'c> Values<'c> {
         Ok(Time((ps + 0.5) as u64))
     }
     /// A time that a part's clock gives: cycles at a frequency.
-    ///
-    /// # Errors
-    /// As [`Values::number`].
     pub fn cycles(&self, name: &str, clock: &str) -> Result<Time, CalibrationError> {
         let (cycles, hertz) = (self.positive(name, Dimension::Cycles)?, self.positive(clock, Dimension::Frequency)?);
         Ok(Time((cycles * 1e12 / hertz + 0.5) as u64))
     }
     /// A share or a factor.
-    ///
-    /// # Errors
-    /// As [`Values::number`].
     pub fn share(&self, name: &str) -> Result<f64, CalibrationError> {
         self.number(name, Dimension::Share)
     }
     /// Bytes.
-    ///
-    /// # Errors
-    /// As [`Values::number`].
     pub fn bytes(&self, name: &str) -> Result<f64, CalibrationError> {
         self.positive(name, Dimension::Bytes)
     }
     /// A count of at least one. One that was moved is rounded.
-    ///
-    /// # Errors
-    /// As [`Values::number`].
     pub fn count(&self, name: &str) -> Result<u64, CalibrationError> {
         Ok(whole(self.positive(name, Dimension::Count)?))
     }
     /// Counts, each as [`Values::count`] has it.
-    ///
-    /// # Errors
-    /// As [`Values::numbers`].
     pub fn counts(&self, name: &str) -> Result<Vec<u64>, CalibrationError> {
         Ok(self.all_numbers(name, Dimension::Count)?.into_iter().map(whole).collect())
     }
     /// Words.
-    ///
-    /// # Errors
-    /// As [`Values::numbers`].
     pub fn text(&self, name: &str) -> Result<&'c str, CalibrationError> {
         match self.leaf(name, Dimension::Text)?.0 {
             Leaf { value: Value::Text(text), .. } => Ok(text),
             leaf => Err(self.error(
                 Some(leaf),
-                Problem::Range { leaf: name.to_owned(), got: "a number".to_owned(), expected: "text" },
+                Problem::Range { leaf: name.to_owned(), got: "a number".to_owned(), expected: "text".to_owned() },
             )),
         }
     }
@@ -604,7 +588,8 @@ impl<'c> Values<'c> {
         let number = self.one_number(name, dimension)?;
         if number < 0.0 {
             let got = format!("{number}");
-            let problem = Problem::Range { leaf: name.to_owned(), got, expected: "a number of at least zero" };
+            let problem =
+                Problem::Range { leaf: name.to_owned(), got, expected: "a number of at least zero".to_owned() };
             return Err(self.error(self.calibration.leaves.get(name), problem));
         }
         Ok(number)

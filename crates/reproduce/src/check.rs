@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use fulgurite_sim::{Estimate, RunError};
+use fulgurite_sim::{Distribution, Estimate, RunError};
 use thiserror::Error;
 
 use crate::calibration::{CalibrationError, Values};
@@ -40,6 +40,21 @@ pub enum CheckError {
     NoAnswer(String),
 }
 
+impl CheckError {
+    /// The model has no answer, and says why.
+    pub fn no_answer(why: impl std::fmt::Display) -> CheckError {
+        CheckError::NoAnswer(why.to_string())
+    }
+}
+
+/// The 99th percentile of times in nanoseconds.
+///
+/// # Errors
+/// When there are too few.
+pub fn p99_ns(times: &Distribution) -> Result<f64, CheckError> {
+    times.p99_ns.map(|p99| p99.value).ok_or_else(|| CheckError::no_answer("too few jobs for a p99"))
+}
+
 /// What a check gets. It reads values by their names.
 pub struct Inputs<'c> {
     /// The paper's calibration.
@@ -55,6 +70,10 @@ pub struct Inputs<'c> {
 }
 
 impl Inputs<'_> {
+    /// The bug in the simulator.
+    pub fn simulated_bug(&self) -> fulgurite_sim::Planted {
+        if let Some(Planted::Simulated(bug)) = self.planted { bug } else { fulgurite_sim::Planted::None }
+    }
     /// How many jobs to run, where the reported run has `reported`.
     pub fn volume(&self, reported: u64) -> u64 {
         (reported / self.shorter).max(1)
@@ -100,46 +119,45 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A value that must be within a band.
-    pub fn within(
-        name: &'static str,
-        paper: &'static str,
-        ours: f64,
-        unit: &'static str,
-        (low, high): (f64, f64),
-        mechanism: &'static str,
-    ) -> Finding {
-        let ours = Estimate::exact(ours);
-        Finding { name, paper, ours, unit, expected: Expected::Within(low, high), mechanism, also: Vec::new() }
+    /// Begins one by its name within the check, and as the paper has it.
+    pub fn of(name: &'static str, paper: &'static str) -> Stated {
+        Stated { name, paper }
     }
-    /// A value that the paper states and arithmetic gives, within 1%.
-    pub fn exact(
-        name: &'static str,
-        paper: &'static str,
-        stated: f64,
-        ours: f64,
-        unit: &'static str,
-        mechanism: &'static str,
-    ) -> Finding {
-        let ends = (stated * 0.99, stated * 1.01);
-        let band = (ends.0.min(ends.1), ends.0.max(ends.1));
-        Finding::within(name, paper, ours, unit, band, mechanism)
-    }
-    /// A statement about an order or a shape, with a number that shows it.
-    pub fn trend(
-        name: &'static str,
-        paper: &'static str,
-        holds: bool,
-        (ours, unit): (f64, &'static str),
-        mechanism: &'static str,
-    ) -> Finding {
-        let ours = Estimate::exact(ours);
-        Finding { name, paper, ours, unit, expected: Expected::Trend(holds), mechanism, also: Vec::new() }
+    /// With the mechanism that gives it.
+    #[must_use]
+    pub fn by(self, mechanism: &'static str) -> Finding {
+        Finding { mechanism, ..self }
     }
     /// With another number.
     #[must_use]
     pub fn also(mut self, name: &'static str, value: f64) -> Finding {
         self.also.push((name, value));
         self
+    }
+}
+
+/// What a paper states, before the number that was found here.
+pub struct Stated {
+    name: &'static str,
+    paper: &'static str,
+}
+
+impl Stated {
+    /// A value that must be within a band.
+    pub fn within(self, ours: f64, unit: &'static str, (low, high): (f64, f64)) -> Finding {
+        self.found(ours, unit, Expected::Within(low, high))
+    }
+    /// A value that the paper states and arithmetic gives, within 1%.
+    pub fn exact(self, stated: f64, ours: f64, unit: &'static str) -> Finding {
+        let ends = (stated * 0.99, stated * 1.01);
+        self.within(ours, unit, (ends.0.min(ends.1), ends.0.max(ends.1)))
+    }
+    /// A statement about an order or a shape, with a number that shows it.
+    pub fn trend(self, holds: bool, ours: f64, unit: &'static str) -> Finding {
+        self.found(ours, unit, Expected::Trend(holds))
+    }
+    fn found(self, ours: f64, unit: &'static str, expected: Expected) -> Finding {
+        let Stated { name, paper } = self;
+        Finding { name, paper, ours: Estimate::exact(ours), unit, expected, mechanism: "", also: Vec::new() }
     }
 }

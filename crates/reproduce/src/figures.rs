@@ -1,4 +1,4 @@
-//! The papers' figures, as data: curves and bars that the models give, next to the numbers that the
+//! The papers' figures, drawn: curves and bars that the models give, next to the numbers that the
 //! texts state. The curves of the papers themselves are not in the texts.
 //!
 //! A figure reads the calibration that the checks read, and no value of its own.
@@ -7,6 +7,7 @@ use fulgurite_policy::SchedulingPolicy;
 use fulgurite_sim::cores::Workload;
 use fulgurite_sim::queue::Misses;
 use fulgurite_sim::{Time, closed_forms};
+use fulgurite_term::report::charts::{Axis, Bar, Bars, Curve, Curves};
 
 use crate::calibration::{CalibrationError, Values};
 use crate::check::{CheckError, Inputs};
@@ -21,79 +22,42 @@ use crate::report::{Report, Row};
 use crate::shared::Shared;
 use crate::units::Dimension;
 
-/// An axis.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Axis {
-    /// What it measures.
-    pub label: &'static str,
-    /// Even ratios at even distances.
-    pub logarithmic: bool,
-}
-
-/// Points of one name.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Series {
-    /// Its name.
-    pub name: String,
-    /// Its points. Of bars, x counts the groups.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// How it is drawn.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Shape {
-    /// Curves over axes.
-    Curves {
-        /// Across.
-        x: Axis,
-        /// Upwards.
-        y: Axis,
-    },
-    /// Bars in groups.
-    Bars {
-        /// Names of the groups.
-        groups: Vec<String>,
-        /// What the heights are.
-        unit: &'static str,
-    },
-}
-
-/// One figure.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Figure {
-    /// Whose.
-    pub paper: Paper,
-    /// Which figure of the paper it is, and what it shows.
-    pub title: String,
-    /// What is drawn.
-    pub subtitle: String,
-    /// How.
-    pub shape: Shape,
-    /// The curves, or the bars of each series.
-    pub series: Vec<Series>,
-}
-
 /// Numbers that the text states.
 const STATED: &str = "the paper's text";
 
-fn linear(label: &'static str) -> Axis {
-    Axis { label, logarithmic: false }
+fn series(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Curve {
+    Curve { name: name.to_owned(), points: points.into_iter().collect() }
 }
-fn logarithmic(label: &'static str) -> Axis {
-    Axis { label, logarithmic: true }
+fn curves(title: impl Into<String>, subtitle: &str, x: Axis, y: Axis, curves: Vec<Curve>) -> String {
+    Curves::new(title, subtitle, x, y, curves).draw().finish()
 }
-fn series(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-    Series { name: name.to_owned(), points: points.into_iter().collect() }
+/// Bars in groups. Of the points of a series, x counts the groups.
+fn bars(title: &str, subtitle: &str, groups: Vec<String>, unit: &str, series: &[Curve]) -> String {
+    let bar = |group: usize, of: &Curve| {
+        let (_, value) = *of.points.iter().find(|(at, _)| *at == group as f64)?;
+        Some(Bar { value, spread: None, tip: format!("{}: {value:.1} {unit}", of.name) })
+    };
+    let bars = Bars {
+        title: title.to_owned(),
+        subtitle: subtitle.to_owned(),
+        unit: unit.to_owned(),
+        series: series.iter().map(|of| of.name.clone()).collect(),
+        bars: (0..groups.len()).map(|group| series.iter().map(|of| bar(group, of)).collect()).collect(),
+        groups,
+        mark: None,
+    };
+    bars.draw().finish()
 }
 
-type Drawn = Result<Vec<Figure>, CheckError>;
+/// Figures as SVG.
+type Drawn = Result<Vec<String>, CheckError>;
 
-/// All figures. `shorter` divides the runs of those that are simulated, and `report` has the
-/// findings for those that show these.
+/// All figures as SVG, each with its paper. `shorter` divides the runs of those that are simulated,
+/// and `report` has the findings for those that show these.
 ///
 /// # Errors
 /// What is wrong with a calibration, or a model that has no answer.
-pub fn all(shorter: u64, report: &Report) -> Drawn {
+pub fn all(shorter: u64, report: &Report) -> Result<Vec<(Paper, String)>, CheckError> {
     let shared = Shared::default();
     let mut all = Vec::new();
     for (paper, of) in [
@@ -103,7 +67,7 @@ pub fn all(shorter: u64, report: &Report) -> Drawn {
     ] {
         let calibration = paper.calibration().map_err(|error: CalibrationError| CheckError::from(error))?;
         let inputs = Inputs { values: Values::new(&calibration), seed: 1, shorter, planted: None, shared: &shared };
-        all.extend(of(&inputs, report)?);
+        all.extend(of(&inputs, report)?.into_iter().map(|figure| (paper, figure)));
     }
     Ok(all)
 }
@@ -122,20 +86,20 @@ fn astriflash(inputs: &Inputs<'_>, report: &Report) -> Drawn {
     }
     let stated = inputs.number("bandwidth.flash", Dimension::Rate)? / 1e9;
     let knee = inputs.share("cache.share")? * 100.0;
-    figures.push(Figure {
-        paper: Paper::AstriFlash,
-        title: "AstriFlash, figure 1: miss rate".to_owned(),
-        subtitle: "misses of a Zipf stream, of its accesses".to_owned(),
-        shape: Shape::Curves { x: linear("% of the data in DRAM"), y: linear("% misses") },
-        series: vec![series("miss rate", misses), series(STATED, [(knee, knee)])],
-    });
-    figures.push(Figure {
-        paper: Paper::AstriFlash,
-        title: "AstriFlash, figure 1: flash bandwidth".to_owned(),
-        subtitle: "equation 1, 64 cores, for the miss rates above".to_owned(),
-        shape: Shape::Curves { x: linear("% of the data in DRAM"), y: linear("GB/s") },
-        series: vec![series("flash bandwidth", bandwidth), series(STATED, [(knee, stated)])],
-    });
+    figures.push(curves(
+        "AstriFlash, figure 1: miss rate",
+        "misses of a Zipf stream, of its accesses",
+        Axis::linear("% of the data in DRAM"),
+        Axis::linear("% misses"),
+        vec![series("miss rate", misses), series(STATED, [(knee, knee)])],
+    ));
+    figures.push(curves(
+        "AstriFlash, figure 1: flash bandwidth",
+        "equation 1, 64 cores, for the miss rates above",
+        Axis::linear("% of the data in DRAM"),
+        Axis::linear("GB/s"),
+        vec![series("flash bandwidth", bandwidth), series(STATED, [(knee, stated)])],
+    ));
     figures.push(queues(inputs)?);
     if let Some(figure) = throughputs(report) {
         figures.push(figure);
@@ -145,7 +109,7 @@ fn astriflash(inputs: &Inputs<'_>, report: &Report) -> Drawn {
 }
 
 /// Figure 3: closed forms.
-fn queues(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+fn queues(inputs: &Inputs<'_>) -> Result<String, CheckError> {
     let (work, flash) = (inputs.time("miss.interval")?.as_us(), inputs.time("flash.read")?.as_us());
     let paging = inputs.time("paging.fault")?.as_us() + inputs.time("paging.switch")?.as_us();
     let switch = inputs.time("miss.switch")?.as_us();
@@ -165,26 +129,23 @@ fn queues(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
         loads.iter().map(point).collect()
     };
     let slo = inputs.share("service.slo")?;
-    Ok(Figure {
-        paper: Paper::AstriFlash,
-        title: "AstriFlash, figure 3: p99 by throughput".to_owned(),
-        subtitle: "M/M/1 and M/M/k in closed form: a miss of 50 µs every 10 µs".to_owned(),
-        shape: Shape::Curves {
-            x: linear("throughput, of the most of DRAM-only"),
-            y: logarithmic("p99 response, in service times of DRAM-only"),
-        },
-        series: vec![
+    Ok(curves(
+        "AstriFlash, figure 3: p99 by throughput",
+        "M/M/1 and M/M/k in closed form: a miss of 50 µs every 10 µs",
+        Axis::linear("throughput, of the most of DRAM-only"),
+        Axis::logarithmic("p99 response, in service times of DRAM-only"),
+        vec![
             series("DRAM-only", curve(system(false, work))),
             series("AstriFlash", curve(system(true, switch))),
             series("OS-Swap", curve(system(true, paging))),
             series("Flash-Sync", curve(system(false, work + flash))),
             series("objective of 40x", [(0.0, slo), (1.0, slo)]),
         ],
-    })
+    ))
 }
 
 /// Figure 9: what A11 found of each workload and on average, where it ran.
-fn throughputs(report: &Report) -> Option<Figure> {
+fn throughputs(report: &Report) -> Option<String> {
     let rows: Vec<&Row> = report.rows.iter().filter(|row| row.check == "A11").collect();
     let of = |finding: &str| rows.iter().copied().find(|row| row.finding == finding);
     let systems = [
@@ -207,17 +168,17 @@ fn throughputs(report: &Report) -> Option<Figure> {
     }
     // The text states means only: they are the last group.
     let groups = names.iter().map(|name| (*name).to_owned()).chain(["mean", "mean, the paper's"].map(str::to_owned));
-    Some(Figure {
-        paper: Paper::AstriFlash,
-        title: "AstriFlash, figure 9: throughput of the configurations".to_owned(),
-        subtitle: "% of DRAM-only, by workload; the text states the four means only".to_owned(),
-        shape: Shape::Bars { groups: groups.collect(), unit: "% of DRAM-only" },
-        series: series_of,
-    })
+    Some(bars(
+        "AstriFlash, figure 9: throughput of the configurations",
+        "% of DRAM-only, by workload; the text states the four means only",
+        groups.collect(),
+        "% of DRAM-only",
+        &series_of,
+    ))
 }
 
 /// Figure 10: the event loop at loads, with what A13 has read from A11.
-fn tails(inputs: &Inputs<'_>, report: &Report) -> Result<Option<Figure>, CheckError> {
+fn tails(inputs: &Inputs<'_>, report: &Report) -> Result<Option<String>, CheckError> {
     let Some(tatp) = report.rows.iter().find(|row| row.check == "A13" && row.finding == "gap") else {
         return Ok(None);
     };
@@ -236,25 +197,22 @@ fn tails(inputs: &Inputs<'_>, report: &Report) -> Result<Option<Figure>, CheckEr
     let load = inputs.share("load.astriflash")?;
     let (dram, astriflash) = (curve(Misses::Absent, 0.97)?, curve(ours, load)?);
     let last = astriflash.last().copied().unwrap_or_default();
-    Ok(Some(Figure {
-        paper: Paper::AstriFlash,
-        title: "AstriFlash, figure 10: p99 of TATP by load".to_owned(),
-        subtitle: "Poisson arrivals on the event loop; the text has one p99 at 93% and at 96%".to_owned(),
-        shape: Shape::Curves {
-            x: linear("load, of the most of DRAM-only"),
-            y: logarithmic("p99 response, in service times of DRAM-only"),
-        },
-        series: vec![
+    Ok(Some(curves(
+        "AstriFlash, figure 10: p99 of TATP by load",
+        "Poisson arrivals on the event loop; the text has one p99 at 93% and at 96%",
+        Axis::linear("load, of the most of DRAM-only"),
+        Axis::logarithmic("p99 response, in service times of DRAM-only"),
+        vec![
             series("DRAM-only", dram),
             series("AstriFlash", astriflash),
             series(STATED, [(load, last.1), (load + 0.03, last.1)]),
         ],
-    }))
+    )))
 }
 
 fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
     let kib = |chunk: u64| chunk as f64 / 1024.0;
-    let chunk = logarithmic("KB of a request");
+    let chunk = || Axis::logarithmic("KB of a request");
     let (mut interface, mut protocol) = (Vec::new(), Vec::new());
     let (mut overhead, mut of_ufs) = (Vec::new(), Vec::new());
     for size in throughput::CHUNKS {
@@ -265,24 +223,20 @@ fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
         of_ufs.push((kib(size), throughput::latency_us(throughput::bandwidths_of_ufs(inputs, size)?, size)));
     }
     let mut figures = vec![
-        Figure {
-            paper: Paper::DramInterface,
-            title: "DRAM interface, figure 6: interface and protocol bandwidth".to_owned(),
-            subtitle: "reads at depth 1 without NAND".to_owned(),
-            shape: Shape::Curves { x: chunk, y: linear("MB/s") },
-            series: vec![
-                series("interface", interface),
-                series("protocol", protocol),
-                series(STATED, [(512.0, 366.7)]),
-            ],
-        },
-        Figure {
-            paper: Paper::DramInterface,
-            title: "DRAM interface, figure 7: latency of the protocol".to_owned(),
-            subtitle: "what a command costs beside its transfer; the text has no number for UFS".to_owned(),
-            shape: Shape::Curves { x: chunk, y: linear("µs") },
-            series: vec![series("the prototype", overhead), series("UFS", of_ufs)],
-        },
+        curves(
+            "DRAM interface, figure 6: interface and protocol bandwidth",
+            "reads at depth 1 without NAND",
+            chunk(),
+            Axis::linear("MB/s"),
+            vec![series("interface", interface), series("protocol", protocol), series(STATED, [(512.0, 366.7)])],
+        ),
+        curves(
+            "DRAM interface, figure 7: latency of the protocol",
+            "what a command costs beside its transfer; the text has no number for UFS",
+            chunk(),
+            Axis::linear("µs"),
+            vec![series("the prototype", overhead), series("UFS", of_ufs)],
+        ),
     ];
     let mut by_buffer = Vec::new();
     for size in throughput::CHUNKS_OF_BUFFERS {
@@ -293,43 +247,43 @@ fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
         by_buffer.push(series(&format!("{} KB chunks", kib(size)), each?));
     }
     by_buffer.push(series(STATED, [(512.0, 436.0)]));
-    figures.push(Figure {
-        paper: Paper::DramInterface,
-        title: "DRAM interface, figure 8: throughput by buffer".to_owned(),
-        subtitle: "reads at depth 4".to_owned(),
-        shape: Shape::Curves { x: logarithmic("KB of the interface's buffer"), y: linear("MB/s") },
-        series: by_buffer,
-    });
+    figures.push(curves(
+        "DRAM interface, figure 8: throughput by buffer",
+        "reads at depth 4",
+        Axis::logarithmic("KB of the interface's buffer"),
+        Axis::linear("MB/s"),
+        by_buffer,
+    ));
     let by_chunk = |op, depth| -> Result<Vec<(f64, f64)>, CheckError> {
         let each = throughput::by_chunk(inputs, op, depth)?;
         Ok(throughput::CHUNKS.into_iter().map(kib).zip(each).collect())
     };
-    figures.push(Figure {
-        paper: Paper::DramInterface,
-        title: "DRAM interface, figure 9: throughput by chunk".to_owned(),
-        subtitle: "reads and writes, depth 1 and 4".to_owned(),
-        shape: Shape::Curves { x: chunk, y: linear("MB/s") },
-        series: vec![
+    figures.push(curves(
+        "DRAM interface, figure 9: throughput by chunk",
+        "reads and writes, depth 1 and 4",
+        chunk(),
+        Axis::linear("MB/s"),
+        vec![
             series("read, 4", by_chunk(Op::Read, 4)?),
             series("read, 1", by_chunk(Op::Read, 1)?),
             series("write, 4", by_chunk(Op::Write, 4)?),
             series("write, 1", by_chunk(Op::Write, 1)?),
             series(STATED, [(512.0, 432.2), (512.0, 95.8)]),
         ],
-    });
-    let bars = throughput::beside_ufs(inputs)?;
+    ));
+    let beside = throughput::beside_ufs(inputs)?;
     let groups = ["512 KB read", "512 KB write", "4 KB read", "4 KB write"];
     let of = |at: usize, value: f64| (at as f64, value);
-    figures.push(Figure {
-        paper: Paper::DramInterface,
-        title: "DRAM interface, figure 10: beside UFS".to_owned(),
-        subtitle: "depth 4".to_owned(),
-        shape: Shape::Bars { groups: groups.map(str::to_owned).to_vec(), unit: "MB/s" },
-        series: vec![
-            series("the prototype", bars.iter().enumerate().map(|(at, bar)| of(at, bar.0))),
-            series("UFS", bars.iter().enumerate().map(|(at, bar)| of(at, bar.1))),
+    figures.push(bars(
+        "DRAM interface, figure 10: beside UFS",
+        "depth 4",
+        groups.map(str::to_owned).to_vec(),
+        "MB/s",
+        &[
+            series("the prototype", beside.iter().enumerate().map(|(at, bar)| of(at, bar.0))),
+            series("UFS", beside.iter().enumerate().map(|(at, bar)| of(at, bar.1))),
         ],
-    });
+    ));
     Ok(figures)
 }
 
@@ -346,7 +300,7 @@ fn nvmm(inputs: &Inputs<'_>, _: &Report) -> Drawn {
     Ok(figures)
 }
 
-fn latencies(inputs: &Inputs<'_>, program: Program, name: &str, threaded: bool) -> Result<Figure, CheckError> {
+fn latencies(inputs: &Inputs<'_>, program: Program, name: &str, threaded: bool) -> Result<String, CheckError> {
     let mut columns: [Vec<(f64, f64)>; 3] = Default::default();
     for latency in memory::LATENCIES_NS {
         let Times { nvmm, prefetching, ssd } = memory::times(inputs, program, Time::ns(latency), threaded)?;
@@ -356,66 +310,65 @@ fn latencies(inputs: &Inputs<'_>, program: Program, name: &str, threaded: bool) 
     }
     let [nvmm, prefetching, ssd] = columns;
     let who = if threaded { "16 threads" } else { "one thread" };
-    Ok(Figure {
-        paper: Paper::Nvmm,
-        title: format!("NVMM, latency of the backing store: {name}, {who}"),
-        subtitle: "time of the whole run".to_owned(),
-        shape: Shape::Curves { x: logarithmic("µs of a read"), y: logarithmic("ms") },
-        series: vec![series("NVMM", nvmm), series("NVMM, prefetching", prefetching), series("SSD", ssd)],
-    })
+    Ok(curves(
+        format!("NVMM, latency of the backing store: {name}, {who}"),
+        "time of the whole run",
+        Axis::logarithmic("µs of a read"),
+        Axis::logarithmic("ms"),
+        vec![series("NVMM", nvmm), series("NVMM, prefetching", prefetching), series("SSD", ssd)],
+    ))
 }
 
-fn windows(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+fn windows(inputs: &Inputs<'_>) -> Result<String, CheckError> {
     let (slc, mlc) = (inputs.time("flash.slc")?, inputs.time("flash.mlc")?);
     let curve = |read, work, writes| -> Result<Vec<(f64, f64)>, CheckError> {
         let gains = memory::gains(inputs, read, inputs.time(work)?, writes)?;
         Ok(gains.into_iter().map(|(window, gain)| (f64::from(window), gain)).collect())
     };
-    Ok(Figure {
-        paper: Paper::Nvmm,
-        title: "NVMM, the prefetching window".to_owned(),
-        subtitle: "a sequential pass, over that without prefetching".to_owned(),
-        shape: Shape::Curves { x: linear("pages that are prefetched"), y: linear("times") },
-        series: vec![
+    Ok(curves(
+        "NVMM, the prefetching window",
+        "a sequential pass, over that without prefetching",
+        Axis::linear("pages that are prefetched"),
+        Axis::linear("times"),
+        vec![
             series("dd_read, MLC", curve(mlc, "dd.read_cpu", false)?),
             series("dd_write, MLC", curve(mlc, "dd.write_cpu", true)?),
             series("dd_read, SLC", curve(slc, "dd.read_cpu", false)?),
             series(STATED, [(16.0, 6.0), (16.0, 3.0)]),
         ],
-    })
+    ))
 }
 
-fn shares(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+fn shares(inputs: &Inputs<'_>) -> Result<String, CheckError> {
     let all = memory::by_share(inputs)?;
     let curve = |of: &dyn Fn(&(f64, Times, Times)) -> Time| -> Vec<(f64, f64)> {
         all.iter().map(|each| (each.0 * 100.0, of(each).as_s() * 1e3)).collect()
     };
-    Ok(Figure {
-        paper: Paper::Nvmm,
-        title: "NVMM, the share of random accesses".to_owned(),
-        subtitle: "time of the whole run; NVMM with prefetching".to_owned(),
-        shape: Shape::Curves { x: linear("% random"), y: logarithmic("ms") },
-        series: vec![
+    Ok(curves(
+        "NVMM, the share of random accesses",
+        "time of the whole run; NVMM with prefetching",
+        Axis::linear("% random"),
+        Axis::logarithmic("ms"),
+        vec![
             series("SSD, 1 thread", curve(&|each| each.1.ssd.time)),
             series("NVMM, 1 thread", curve(&|each| each.1.prefetching.time)),
             series("SSD, 16 threads", curve(&|each| each.2.ssd.time)),
             series("NVMM, 16 threads", curve(&|each| each.2.prefetching.time)),
         ],
-    })
+    ))
 }
 
-fn lifetime(inputs: &Inputs<'_>) -> Result<Figure, CheckError> {
+fn lifetime(inputs: &Inputs<'_>) -> Result<String, CheckError> {
     let wear = wear::model(inputs)?;
     let half = inputs.number("wear.half", Dimension::Time)? / 86_400e12;
     let days = half / wear.until(0.5);
     let curve = wear.curve(100).into_iter().map(|(written, left)| (written * days, left * 100.0));
     let all = inputs.number("wear.all", Dimension::Time)? / 86_400e12;
-    Ok(Figure {
-        paper: Paper::Nvmm,
-        title: "NVMM, lifetime of one 8 Gb device".to_owned(),
-        subtitle: "capacity that is left; a thousand devices last a thousand times as long, less what the store writes"
-            .to_owned(),
-        shape: Shape::Curves { x: linear("days"), y: linear("% of the capacity") },
-        series: vec![series("capacity", curve), series(STATED, [(half, 50.0), (all, 0.0)])],
-    })
+    Ok(curves(
+        "NVMM, lifetime of one 8 Gb device",
+        "capacity that is left; a thousand devices last a thousand times as long, less what the store writes",
+        Axis::linear("days"),
+        Axis::linear("% of the capacity"),
+        vec![series("capacity", curve), series(STATED, [(half, 50.0), (all, 0.0)])],
+    ))
 }

@@ -7,8 +7,8 @@
 //! | [`models`] | what they compute with, in addition to the simulator |
 //! | [`shared`] | runs that several checks have in common |
 //! | [`runner`] | seeds, intervals, moved values, verdicts |
-//! | [`report`] | rows, their counts, JSON and Markdown |
-//! | [`figures`] | the papers' figures, as data |
+//! | [`report`] | rows, their counts, JSON |
+//! | [`figures`] | the papers' figures, drawn |
 //! | [`live`] | what the kept results of the runtime say of the same number |
 //!
 //! Honesty: a check sets nothing. A check that a fitted value names is calibrated, never passed. A

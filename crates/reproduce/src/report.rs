@@ -1,10 +1,9 @@
-//! What is handed out: a row for each finding, their counts, and the same as Markdown.
+//! What is handed out: a row for each finding, and their counts.
 
 use std::fmt;
 
+use fulgurite_sim::Fnv;
 use serde::{Deserialize, Serialize};
-
-use crate::checks::disagreements;
 
 /// What became of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -186,45 +185,13 @@ impl Report {
 
     /// A hash of what was found: FNV-1a, 64 bits, over all rows without what is live.
     pub fn hash(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut hash = Fnv::default();
         for row in &self.rows {
             let row = Row { live: None, ..row.clone() };
             // Numbers of any bits, the same for the same bits.
-            for byte in format!("{row:?}").bytes() {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
+            hash.add(format!("{row:?}").as_bytes());
         }
-        format!("{hash:016x}")
-    }
-
-    /// As a document's block: for each paper where its text disagrees with itself, and its table.
-    pub fn markdown(&self) -> String {
-        let mut text = format!("`{}`\n\n{}.\n", self.command, self.summary_line());
-        for used in &self.calibrations {
-            let kinds: Vec<String> = used.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            text +=
-                &format!("\n### {}\n\n`{}`, hash `{}`: {}.\n\n", used.paper, used.file, used.hash, kinds.join(", "));
-            let mut heading = "| the text disagrees with itself | what is taken | checks |\n|---|---|---|\n";
-            for told in disagreements::ALL.iter().filter(|told| told.paper.name() == used.paper) {
-                text += &format!("{heading}| {} | {} | {} |\n", told.text, told.taken, told.checks);
-                heading = "";
-            }
-            text += if heading.is_empty() { "\n" } else { "" };
-            text += "| check | paper | ours | band | verdict | live | mechanism |\n|---|---|---|---|---|---|---|\n";
-            for row in self.rows.iter().filter(|row| row.paper == used.paper) {
-                let cells = [
-                    row.name(),
-                    row.stated.clone(),
-                    row.ours_shown(),
-                    row.band_shown(),
-                    row.verdict.to_string(),
-                    row.live.clone().unwrap_or_else(|| "not measured".to_owned()),
-                    row.explanation(),
-                ];
-                text += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
-            }
-        }
-        text
+        hash.to_string()
     }
 }
 

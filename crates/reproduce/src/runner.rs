@@ -207,7 +207,7 @@ fn rows_of(
     results: &Path,
 ) -> Vec<Row> {
     if let Some(error) = runs.iter().find_map(|ran| ran.found.as_ref().err()) {
-        return vec![without_answer(check, calibration, error)];
+        return vec![without_answer(check, calibration, Some(error))];
     }
     let runs: Vec<&Vec<Finding>> = runs.iter().filter_map(|ran| ran.found.as_ref().ok()).collect();
     (0..runs[0].len())
@@ -271,10 +271,7 @@ fn row(
     };
     let mean = |at: usize| runs.iter().map(|run| run.also[at].1).sum::<f64>() / runs.len() as f64;
     Row {
-        check: check.id.to_owned(),
         finding: first.name.to_owned(),
-        about: check.about.to_owned(),
-        paper: check.paper.name().to_owned(),
         stated: first.paper.to_owned(),
         ours: Some(ours.value),
         half_width: ours.half_width.filter(|_| check.simulated),
@@ -284,10 +281,9 @@ fn row(
         mechanism: first.mechanism.to_owned(),
         fitted,
         flips,
-        error: None,
         also: first.also.iter().enumerate().map(|(at, (name, _))| ((*name).to_owned(), mean(at))).collect(),
         live: live::figure(results, check.id, first.name),
-        calibration: calibration.hash(),
+        ..without_answer(check, calibration, None)
     }
 }
 
@@ -298,7 +294,7 @@ fn decided(ours: Estimate, low: f64, high: f64) -> bool {
     inside || most < low || least > high
 }
 
-fn without_answer(check: &Check, calibration: &Calibration, error: &CheckError) -> Row {
+fn without_answer(check: &Check, calibration: &Calibration, error: Option<&CheckError>) -> Row {
     Row {
         check: check.id.to_owned(),
         finding: String::new(),
@@ -313,7 +309,7 @@ fn without_answer(check: &Check, calibration: &Calibration, error: &CheckError) 
         mechanism: String::new(),
         fitted: Vec::new(),
         flips: Vec::new(),
-        error: Some(error.to_string()),
+        error: error.map(ToString::to_string),
         also: Vec::new(),
         live: None,
         calibration: calibration.hash(),
@@ -326,7 +322,7 @@ mod tests {
     use crate::paper::Paper;
 
     fn finding(value: f64) -> Finding {
-        Finding::within("x", "1", value, "", (0.9, 1.1), "")
+        Finding::of("x", "1").within(value, "", (0.9, 1.1))
     }
     fn of(run: fn(&Inputs<'_>) -> Result<Vec<Finding>, CheckError>, text: &str) -> Row {
         let check = Check { id: "T1", about: "a test", paper: Paper::AstriFlash, simulated: true, run };
@@ -363,7 +359,7 @@ mod tests {
         let outside: fn(&Inputs<'_>) -> _ = |_| Ok(vec![finding(1.2)]);
         assert_eq!(of(outside, "").verdict, Verdict::Fail);
         let trend: fn(&Inputs<'_>) -> _ =
-            |inputs| Ok(vec![Finding::trend("x", "", inputs.share("a")? > 0.0, (1.0, ""), "")]);
+            |inputs| Ok(vec![Finding::of("x", "").trend(inputs.share("a")? > 0.0, 1.0, "")]);
         assert_eq!(of(trend, &leaf("chosen")).verdict, Verdict::Trend);
         let unanswered = of(|inputs| Ok(vec![finding(inputs.share("b")?)]), &leaf("text"));
         assert_eq!((unanswered.verdict, unanswered.ours), (Verdict::Fail, None));

@@ -67,7 +67,7 @@ impl Dimension {
 const KI: f64 = 1024.0;
 
 /// Every unit that is known. Sizes follow the IEC; rates are decimal, as data sheets have them.
-const UNITS: [(&str, Dimension, f64); 56] = [
+const UNITS: [(&str, Dimension, f64); 32] = [
     ("ps", Dimension::Time, 1.0),
     ("ns", Dimension::Time, 1e3),
     ("us", Dimension::Time, 1e6),
@@ -89,30 +89,6 @@ const UNITS: [(&str, Dimension, f64); 56] = [
     ("of one", Dimension::Share, 1.0),
     ("%", Dimension::Share, 0.01),
     ("times", Dimension::Share, 1.0),
-    ("accesses", Dimension::Count, 1.0),
-    ("banks", Dimension::Count, 1.0),
-    ("blocks", Dimension::Count, 1.0),
-    ("chips", Dimension::Count, 1.0),
-    ("controllers", Dimension::Count, 1.0),
-    ("cores", Dimension::Count, 1.0),
-    ("entries", Dimension::Count, 1.0),
-    ("instructions", Dimension::Count, 1.0),
-    ("levels", Dimension::Count, 1.0),
-    ("operations", Dimension::Count, 1.0),
-    ("parts", Dimension::Count, 1.0),
-    ("records", Dimension::Count, 1.0),
-    ("commands", Dimension::Count, 1.0),
-    ("pages", Dimension::Count, 1.0),
-    ("pins", Dimension::Count, 1.0),
-    ("ports", Dimension::Count, 1.0),
-    ("registers", Dimension::Count, 1.0),
-    ("lines", Dimension::Count, 1.0),
-    ("requests", Dimension::Count, 1.0),
-    ("sets", Dimension::Count, 1.0),
-    ("threads", Dimension::Count, 1.0),
-    ("tiles", Dimension::Count, 1.0),
-    ("vCPU", Dimension::Count, 1.0),
-    ("ways", Dimension::Count, 1.0),
     ("bits", Dimension::Bits, 1.0),
     ("mW", Dimension::Power, 1e-3),
     ("pJ", Dimension::Energy, 1e-12),
@@ -126,14 +102,21 @@ const UNITS: [(&str, Dimension, f64); 56] = [
     ("text", Dimension::Text, 1.0),
 ];
 
+/// What is counted, each a unit of [`Dimension::Count`].
+const COUNTED: &str = "accesses banks blocks chips controllers cores entries instructions levels operations parts records \
+                       commands pages pins ports registers lines requests sets threads tiles vCPU ways";
+
 /// A unit by its name.
 pub fn unit(name: &str) -> Option<(Dimension, f64)> {
+    if COUNTED.split(' ').any(|counted| counted == name) {
+        return Some((Dimension::Count, 1.0));
+    }
     UNITS.iter().find(|(known, ..)| *known == name).map(|(_, dimension, factor)| (*dimension, *factor))
 }
 
 /// All names, for an error.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    UNITS.iter().map(|(name, ..)| *name)
+    UNITS.iter().map(|(name, ..)| *name).chain(COUNTED.split(' '))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::Path;
 use fulgurite_reproduce::calibration::{Kind, Value};
 use fulgurite_reproduce::models::Planted;
 use fulgurite_reproduce::{Check, Effort, Paper, Report, Row, Verdict, checks, reproduce};
+use fulgurite_sim::Planted as Bug;
 
 /// Results with digits of their own. Those that any value could have (50, 10, 95, 3) are found by
 /// the other tests, or not at all.
@@ -88,17 +89,17 @@ fn no_model_holds_a_result() {
 fn each_planted_bug_is_found() {
     // The checks that a bug concerns: others would only take time.
     let concerned: [(Planted, &[&str]); 17] = [
-        (Planted::NoTags, &["AS2", "A13"]),
-        (Planted::NoFlush, &["A8", "A13"]),
-        (Planted::NoForwardProgress, &["A8"]),
+        (Planted::Simulated(Bug::FreeTags), &["AS2", "A13"]),
+        (Planted::Simulated(Bug::FreeFlush), &["A8", "A13"]),
+        (Planted::Simulated(Bug::NoForwardProgress), &["A8"]),
         (Planted::NoAging, &["A10"]),
         (Planted::FreeBroadcast, &["A15"]),
-        (Planted::NoSetUp, &["C5", "C6"]),
-        (Planted::NoInvalidation, &["C4", "C5"]),
-        (Planted::OneCrossing, &["C9"]),
+        (Planted::Simulated(Bug::FreeSetup), &["C5", "C6"]),
+        (Planted::Simulated(Bug::FreeInvalidation), &["C4", "C5"]),
+        (Planted::Simulated(Bug::OneCrossing), &["C9"]),
         (Planted::NoBarrier, &["C3"]),
-        (Planted::OpcodesSwapped, &["C7"]),
-        (Planted::EndlessBuffer, &["C6"]),
+        (Planted::Simulated(Bug::SwappedOperations), &["C7"]),
+        (Planted::Simulated(Bug::EndlessBuffer), &["C6"]),
         (Planted::NoReadAround, &["D9", "D10"]),
         (Planted::NoSoftware, &["D13", "D14"]),
         (Planted::PrefetchLost, &["D9", "D11"]),

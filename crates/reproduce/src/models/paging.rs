@@ -2,11 +2,14 @@
 //!
 //! Checks say what a system is, from their calibration. Energy is none of their findings.
 
-use fulgurite_nand::{Cell, Ecc, Energy as NandEnergy, Geometry, GeometryError, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_nand::{Cell, Parts, Queues, Timing};
 use fulgurite_policy::ReplacementPolicy;
 use fulgurite_sim::energy::DramEnergy;
-use fulgurite_sim::paging::{Backend, DeviceKind, Energy, PagingReport, PagingSystem, Program};
+use fulgurite_sim::paging::{Backend, DeviceKind, Energy, PagingSystem, Program};
 use fulgurite_sim::{Planted, RunError, Time};
+
+use super::flash::timed;
+use crate::check::CheckError;
 
 /// Pages of the evict buffer of each controller.
 const BUFFER: u32 = 64;
@@ -78,12 +81,12 @@ impl Flash {
     pub fn transfer(&self) -> Time {
         Time((self.page as f64 / self.bus as f64 * 1e12) as u64)
     }
-    /// As a device. Wear, errors and energy play no part.
+    /// As a device.
     ///
     /// # Errors
     /// When no device divides like that.
-    pub fn device(&self) -> Result<DeviceKind, GeometryError> {
-        let geometry = Geometry::new(Parts {
+    pub fn device(&self) -> Result<DeviceKind, CheckError> {
+        let parts = Parts {
             channels: self.packages,
             packages_per_channel: 1,
             dies_per_package: 1,
@@ -91,24 +94,18 @@ impl Flash {
             blocks_per_plane: BLOCKS.0,
             pages_per_block: BLOCKS.1,
             page_bytes: self.page,
-        })?;
-        let profile = Profile {
-            geometry,
-            timing: Timing {
-                cell: Cell::Mlc,
-                command_ns: self.command.whole_ns(),
-                read_ns: self.read.whole_ns(),
-                program_ns: self.program.whole_ns(),
-                erase_ns: self.erase.whole_ns(),
-                bus_bytes_per_second: self.bus,
-                commands_first: true,
-                registers: 2,
-            },
-            queues: Queues { die_queue: self.queue, reorder: false },
-            wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
-            ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
-            energy: NandEnergy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
         };
+        let timing = Timing {
+            cell: Cell::Mlc,
+            command_ns: self.command.whole_ns(),
+            read_ns: self.read.whole_ns(),
+            program_ns: self.program.whole_ns(),
+            erase_ns: self.erase.whole_ns(),
+            bus_bytes_per_second: self.bus,
+            commands_first: true,
+            registers: 2,
+        };
+        let profile = timed(parts, timing, Queues { die_queue: self.queue, reorder: false })?;
         Ok(DeviceKind::Nand(profile, FILLED))
     }
 }
@@ -126,21 +123,16 @@ pub struct Outcome {
     pub rate: f64,
 }
 
-impl Outcome {
-    fn of(report: &PagingReport) -> Outcome {
-        Outcome {
-            time: Time((report.simulated_s * 1e12 + 0.5) as u64),
-            miss_ratio: report.miss_ratio.unwrap_or(0.0),
-            written: report.written_bytes_per_access,
-            rate: report.accesses_per_s,
-        }
-    }
-}
-
 /// Runs a system.
 ///
 /// # Errors
 /// What the run returns.
 pub fn run(system: &PagingSystem, seed: u64) -> Result<Outcome, RunError> {
-    Ok(Outcome::of(&system.run(seed)?))
+    let report = system.run(seed)?;
+    Ok(Outcome {
+        time: Time((report.simulated_s * 1e12 + 0.5) as u64),
+        miss_ratio: report.miss_ratio.unwrap_or(0.0),
+        written: report.written_bytes_per_access,
+        rate: report.accesses_per_s,
+    })
 }

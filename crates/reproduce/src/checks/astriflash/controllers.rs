@@ -4,13 +4,13 @@ use fulgurite_sim::Time;
 use fulgurite_sim::memory::{CacheShape, Controller, ControllerTiming, DramCache, DramTiming, Looked, Wanted};
 
 use super::cores::buffers;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 /// A few sets are enough for one access at a time.
 const SETS: u32 = 64;
 
-pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+pub fn run(inputs: &Inputs<'_>) -> Found {
     let clock = "core.clock";
     let cycle = inputs.number(clock, Dimension::Frequency)?;
     let cycles = |time: Time| time.as_s() * cycle;
@@ -55,47 +55,24 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let resumed = retry == [other + ways * SETS] && cache.miss(Time::us(70), retry[0]).is_some();
     let waits = more == ways as usize - 1 && resumed;
     Ok(vec![
-        Finding::exact(
-            "hit",
-            "55 + 8 x 3 + 8 x 3 + 1 cycles",
-            104.0,
-            cycles(hit),
-            "cycles",
-            "frontside: row, tag column, data, one command",
-        ),
-        Finding::exact(
-            "miss-signal",
-            "55 + 8 x 3 + 3 cycles",
-            82.0,
-            cycles(missed - at),
-            "cycles",
-            "frontside: row, tag column, commands to open, to the backside and to the core",
-        ),
-        Finding::exact(
-            "flash-asked",
-            "3 + 1 + 55 + 8 x 3 + 2 x 3 cycles",
-            89.0,
-            cycles(asked - missed),
-            "cycles",
-            "backside: look-up in the miss status row, new entry, request",
-        ),
-        Finding::trend(
-            "duplicates",
-            "a pending miss is not asked for again",
-            again,
-            (cache.counters().duplicates as f64, "duplicates"),
-            "the miss status row has the page",
-        ),
+        Finding::of("hit", "55 + 8 x 3 + 8 x 3 + 1 cycles")
+            .exact(104.0, cycles(hit), "cycles")
+            .by("frontside: row, tag column, data, one command"),
+        Finding::of("miss-signal", "55 + 8 x 3 + 3 cycles")
+            .exact(82.0, cycles(missed - at), "cycles")
+            .by("frontside: row, tag column, commands to open, to the backside and to the core"),
+        Finding::of("flash-asked", "3 + 1 + 55 + 8 x 3 + 2 x 3 cycles")
+            .exact(89.0, cycles(asked - missed), "cycles")
+            .by("backside: look-up in the miss status row, new entry, request"),
+        Finding::of("duplicates", "a pending miss is not asked for again")
+            .trend(again, cache.counters().duplicates as f64, "duplicates")
+            .by("the miss status row has the page"),
         buffer(shape)?,
         stall(shape),
         open_rows(inputs, shape, cycles)?,
-        Finding::trend(
-            "full",
-            "without a free place the backside waits for a flash request to finish",
-            waits,
-            (cache.counters().full as f64, "waits"),
-            "all ways of the set were coming; the miss went on when one had come",
-        ),
+        Finding::of("full", "without a free place the backside waits for a flash request to finish")
+            .trend(waits, cache.counters().full as f64, "waits")
+            .by("all ways of the set were coming; the miss went on when one had come"),
     ])
 }
 
@@ -126,15 +103,10 @@ fn open_rows(inputs: &Inputs<'_>, shape: CacheShape, cycles: impl Fn(Time) -> f6
     };
     let (ras, cas) = (inputs.number("cache.ras", Dimension::Cycles)?, inputs.number("cache.cas", Dimension::Cycles)?);
     let expected = 2.0 * ras + f64::from(blocks) * columns * cas;
-    Ok(Finding::exact(
-        "open-rows-first",
-        "FR-FCFS",
-        expected,
-        cycles(last(blocks)),
-        "cycles",
-        "a queue full of blocks of two rows of a bank, in turns: two rows are opened, and the blocks moved",
-    )
-    .also("cycles with a queue of one, in which each block opens its row", cycles(last(1))))
+    Ok(Finding::of("open-rows-first", "FR-FCFS")
+        .exact(expected, cycles(last(blocks)), "cycles")
+        .by("a queue full of blocks of two rows of a bank, in turns: two rows are opened, and the blocks moved")
+        .also("cycles with a queue of one, in which each block opens its row", cycles(last(1))))
 }
 
 /// A victim with changes goes to the evict buffer, and the miss goes on. Once the buffer is full, a
@@ -150,7 +122,7 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
         cache.miss(at, shape.ways * SETS).map(|(asked, _)| asked - at)
     };
     let (Some(clean), Some(dirty)) = (asked_after(false), asked_after(true)) else {
-        return Err(CheckError::NoAnswer("the backside did not ask for a page".to_owned()));
+        return Err(CheckError::no_answer("the backside did not ask for a page"));
     };
     // Each miss of another set has a changed victim. They come one after the other.
     let mut cache = DramCache::new(CacheShape { sets: pages + 1, status_entries: 8 * (pages + 1), ..shape });
@@ -162,14 +134,17 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
     let mut retry = Vec::new();
     cache.written(&mut retry);
     let resumed = retry == [shape.ways * sets + pages] && cache.miss(Time::us(1000), retry[0]).is_some();
-    Ok(Finding::trend(
+    Ok(Finding::of(
         "evict-buffer",
         "a dirty victim is copied to the evict buffer and written back off the critical path",
+    )
+    .trend(
         clean == dirty && taken == pages && !one_more && resumed,
-        (f64::from(taken), "dirty victims until a miss waited"),
-        "flash is asked as early with a dirty victim as with a clean one; the miss after a full buffer went on when \
-         flash had one of its pages",
-    ))
+        f64::from(taken),
+        "dirty victims until a miss waited",
+    )
+    .by("flash is asked as early with a dirty victim as with a clean one; the miss after a full buffer went on when \
+         flash had one of its pages"))
 }
 
 /// Misses that come together fill the backside's queue.
@@ -193,11 +168,11 @@ fn stall(shape: CacheShape) -> Finding {
         }
     };
     let ((none, alone), (few, beside), (stalls, behind)) = (late(0), late(shape.queue / 2), late(4 * shape.queue));
-    Finding::trend(
-        "full-queue",
-        "a full queue of the backside stalls the frontside",
-        none == 0 && few == 0 && beside == alone && stalls > 0 && behind > alone,
-        ((behind - alone).as_ns(), "ns later, a hit behind four times as many misses as the queue has places"),
-        "a miss is answered once the queue has it, and the frontside stands still until then",
-    )
+    Finding::of("full-queue", "a full queue of the backside stalls the frontside")
+        .trend(
+            none == 0 && few == 0 && beside == alone && stalls > 0 && behind > alone,
+            (behind - alone).as_ns(),
+            "ns later, a hit behind four times as many misses as the queue has places",
+        )
+        .by("a miss is answered once the queue has it, and the frontside stands still until then")
 }

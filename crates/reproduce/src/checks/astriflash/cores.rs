@@ -9,16 +9,16 @@
 
 use std::sync::Arc;
 
-use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_nand::{Cell, Parts, Profile, Queues, Timing};
 use fulgurite_policy::SchedulingPolicy;
+use fulgurite_sim::Time;
 use fulgurite_sim::closed_forms::bisect;
 use fulgurite_sim::cores::{CoreParts, CoresSystem, MissCost, Paging, Shape, Workload, miss_ratio};
 use fulgurite_sim::energy::DramEnergy;
 use fulgurite_sim::memory::{CacheShape, DramTiming};
-use fulgurite_sim::{Planted, Time};
 
-use crate::check::{CheckError, Finding, Inputs};
-use crate::models::Planted as Bug;
+use crate::check::{CheckError, Finding, Found, Inputs};
+use crate::models::flash::timed;
 use crate::units::Dimension;
 
 /// Bytes of a page.
@@ -40,11 +40,11 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
     let command = inputs.time("flash.command")?;
     let transfer = Time((PAGE * 1e12 / bus) as u64 + 1000);
     let array = |name: &str| Ok::<u64, CheckError>(inputs.time(name)?.since(command + transfer).whole_ns());
-    let parts: Vec<u32> = inputs.counts("flash.parts")?.into_iter().map(|count| count as u32).collect();
-    let [packages_per_channel, dies_per_package, planes_per_die] = parts[..] else {
-        return Err(CheckError::NoAnswer("flash.parts needs packages, dies and planes".to_owned()));
+    let divided: Vec<u32> = inputs.counts("flash.parts")?.into_iter().map(|count| count as u32).collect();
+    let [packages_per_channel, dies_per_package, planes_per_die] = divided[..] else {
+        return Err(CheckError::no_answer("flash.parts needs packages, dies and planes"));
     };
-    let geometry = Geometry::new(Parts {
+    let parts = Parts {
         channels: (planes / (packages_per_channel * dies_per_package * planes_per_die)).max(1),
         packages_per_channel,
         dies_per_package,
@@ -52,25 +52,18 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
         blocks_per_plane: inputs.count("flash.plane_blocks")? as u32,
         pages_per_block: inputs.count("flash.block")? as u32,
         page_bytes: PAGE as u64,
-    });
-    Ok(Profile {
-        geometry: geometry.map_err(|error| CheckError::NoAnswer(error.to_string()))?,
-        timing: Timing {
-            cell: Cell::Tlc,
-            command_ns: command.whole_ns(),
-            read_ns: array("flash.read")?,
-            program_ns: array("flash.write")?,
-            erase_ns: inputs.time("flash.erase")?.whole_ns(),
-            bus_bytes_per_second: bus as u64,
-            commands_first: true,
-            registers: 2,
-        },
-        queues: Queues { die_queue: inputs.count("flash.die_queue")? as u32, reorder: true },
-        // Wear, errors and energy play no part.
-        wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
-        ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
-        energy: Energy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
-    })
+    };
+    let timing = Timing {
+        cell: Cell::Tlc,
+        command_ns: command.whole_ns(),
+        read_ns: array("flash.read")?,
+        program_ns: array("flash.write")?,
+        erase_ns: inputs.time("flash.erase")?.whole_ns(),
+        bus_bytes_per_second: bus as u64,
+        commands_first: true,
+        registers: 2,
+    };
+    timed(parts, timing, Queues { die_queue: inputs.count("flash.die_queue")? as u32, reorder: true })
 }
 
 /// What an operation of a workload is like. How many nodes of the red-black tree are outside of
@@ -95,7 +88,7 @@ fn shape(inputs: &Inputs<'_>, workload: Workload) -> Result<Shape, CheckError> {
 pub fn buffers(inputs: &Inputs<'_>) -> Result<(u32, u32), CheckError> {
     match inputs.counts("cache.buffers")?[..] {
         [queue, pages] => Ok((queue as u32, pages as u32)),
-        _ => Err(CheckError::NoAnswer("cache.buffers needs a queue and an evict buffer".to_owned())),
+        _ => Err(CheckError::no_answer("cache.buffers needs a queue and an evict buffer")),
     }
 }
 
@@ -114,10 +107,7 @@ pub fn system(
     let time = |name: &str| -> Result<Time, CheckError> { Ok(cycle * cycles(name)?) };
     let scale = scale(inputs)?;
     let cores = (inputs.count("system.cores")? / scale).max(1) as u32;
-    let (rows, columns) = match inputs.numbers("system.mesh", Dimension::Count)?[..] {
-        [rows, columns] => (rows as u32, columns as u32),
-        _ => return Err(CheckError::NoAnswer("a mesh has two numbers of tiles".to_owned())),
-    };
+    let [rows, columns] = inputs.exactly("system.mesh", Dimension::Count)?.map(|tiles| tiles as u32);
     let parts = CoreParts {
         cycle,
         per_cycle: inputs.number("core.per_cycle", Dimension::Count)?,
@@ -174,12 +164,7 @@ pub fn system(
         paging,
         warm_up: (jobs / 4).max(1),
         jobs,
-        planted: match inputs.planted {
-            Some(Bug::NoTags) => Planted::FreeTags,
-            Some(Bug::NoFlush) => Planted::FreeFlush,
-            Some(Bug::NoForwardProgress) => Planted::NoForwardProgress,
-            _ => Planted::None,
-        },
+        planted: inputs.simulated_bug(),
     })
 }
 
@@ -346,7 +331,7 @@ fn measure(inputs: &Inputs<'_>) -> Result<Measured, CheckError> {
     Ok(Measured { exponent, of })
 }
 
-pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+pub(super) fn run(inputs: &Inputs<'_>) -> Found {
     let measured = measured(inputs)?;
     let share = |way: usize| measured.mean(|of| of.shares[way]);
     let interval_us = |of: &OfWorkload| of.interval_ns / 1e3;
@@ -360,19 +345,14 @@ pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
         }
         finding
     };
-    let ours = Finding::within(
-        "astriflash",
-        "95%",
-        share(0),
-        of_dram,
-        (93.0, 97.0),
-        "at a miss: tags, signal, flush, switch, and L1 and TLB that others have used; at a hit: the tag column. The \
-         exponent meets the mean of the text's 5-25 µs between misses, and not its ends",
-    )
-    .also("Zipf's exponent", measured.exponent)
-    .also("µs between misses, mean", measured.mean(interval_us))
-    .also("shortest", shortest)
-    .also("longest", longest);
+    let ours = Finding::of("astriflash", "95%")
+        .within(share(0), of_dram, (93.0, 97.0))
+        .by("at a miss: tags, signal, flush, switch, and L1 and TLB that others have used; at a hit: the tag column. \
+             The exponent meets the mean of the text's 5-25 µs between misses, and not its ends")
+        .also("Zipf's exponent", measured.exponent)
+        .also("µs between misses, mean", measured.mean(interval_us))
+        .also("shortest", shortest)
+        .also("longest", longest);
     let tpcc = measured.of.iter().find(|of| of.workload == Workload::Tpcc);
     let least = measured.of.iter().map(|of| of.shares[0]).fold(f64::INFINITY, f64::min);
     let tpcc_share = tpcc.map_or(f64::NAN, |of| of.shares[0]);
@@ -385,67 +365,51 @@ pub(super) fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let mut found = vec![
         bars(ours, 0),
         bars(
-            Finding::within("ideal", "96%", share(1), of_dram, (94.0, 98.0), "the same without the switch's own time"),
+            Finding::of("ideal", "96%")
+                .within(share(1), of_dram, (94.0, 98.0))
+                .by("the same without the switch's own time"),
             1,
         ),
-        Finding::within(
-            "gap",
-            "1 point between them",
-            share(1) - share(0),
-            "points",
-            (0.3, 1.7),
-            "100 ns of each interval",
-        ),
+        Finding::of("gap", "1 point between them")
+            .within(share(1) - share(0), "points", (0.3, 1.7))
+            .by("100 ns of each interval"),
         bars(
-            Finding::within(
-                "os-swap",
-                "58%",
-                share(2),
-                of_dram,
-                (54.0, 62.0),
-                "a fault and a context switch of each interval",
-            ),
+            Finding::of("os-swap", "58%")
+                .within(share(2), of_dram, (54.0, 62.0))
+                .by("a fault and a context switch of each interval"),
             2,
         ),
         bars(
-            Finding::within(
-                "flash-sync",
-                "27%",
-                share(3),
-                of_dram,
-                (20.0, 32.0),
-                "the core waits for the whole flash; 27% would need a stall of 38.9 µs, and the text says 50",
-            ),
+            Finding::of("flash-sync", "27%")
+                .within(share(3), of_dram, (20.0, 32.0))
+                .by("the core waits for the whole flash; 27% would need a stall of 38.9 µs, and the text says 50"),
             3,
         ),
     ];
     found.push(
-        Finding::within(
-            "absorbed",
-            "3% of the data absorbs more than 95% of the accesses (slides, AS2)",
-            measured.mean(|of| of.absorbed),
-            "% of the accesses to DRAM",
-            (95.0, 100.0),
-            "of what leaves the chip's caches. The slide does not say whether its 95% have the accesses that those caches serve. It has them beside a miss every 10 µs, which is reached here",
-        )
-        .also("the least of all workloads", measured.of.iter().map(|of| of.absorbed).fold(100.0, f64::min)),
+        Finding::of("absorbed", "3% of the data absorbs more than 95% of the accesses (slides, AS2)")
+            .within(measured.mean(|of| of.absorbed), "% of the accesses to DRAM", (95.0, 100.0))
+            .by(
+                "of what leaves the chip's caches. The slide does not say whether its 95% have the accesses that those \
+                 caches serve. It has them beside a miss every 10 µs, which is reached here",
+            )
+            .also("the least of all workloads", measured.of.iter().map(|of| of.absorbed).fold(100.0, f64::min)),
     );
     // Very short runs have no TPCC.
     if let Some(tpcc) = tpcc {
         found.push(
-            Finding::trend(
-                "tpcc",
-                "TPCC loses most",
-                tpcc_share <= least + 1e-9,
-                (tpcc_share, of_dram),
-                "the text's reason is a costlier flush. A window of 128 instructions (table I) bounds that. By our \
-                 assumption one exponent holds for all workloads, so TPCC, which computes most, also misses least often",
-            )
-            .also("the least of all", least)
-            .also("ns that a miss costs, TPCC", tpcc.cost_ns)
-            .also("ns, mean of the others", others_ns.iter().sum::<f64>() / others_ns.len().max(1) as f64)
-            .also("ns of a whole window", window_ns)
-            .also("points that a window is of an interval of 5 µs", window_ns / 50.0),
+            Finding::of("tpcc", "TPCC loses most")
+                .trend(tpcc_share <= least + 1e-9, tpcc_share, of_dram)
+                .by(
+                    "the text's reason is a costlier flush. A window of 128 instructions (table I) bounds that. By our \
+                     assumption one exponent holds for all workloads, so TPCC, which computes most, also misses least \
+                     often",
+                )
+                .also("the least of all", least)
+                .also("ns that a miss costs, TPCC", tpcc.cost_ns)
+                .also("ns, mean of the others", others_ns.iter().sum::<f64>() / others_ns.len().max(1) as f64)
+                .also("ns of a whole window", window_ns)
+                .also("points that a window is of an interval of 5 µs", window_ns / 50.0),
         );
     }
     Ok(found)

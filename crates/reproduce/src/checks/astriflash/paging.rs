@@ -1,8 +1,9 @@
 //! A15: what the operating system adds to an access, and what switching saves.
 
 use fulgurite_sim::Time;
-use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
+use fulgurite_sim::queue::Misses;
 
+use super::slo::computing;
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::models::Planted;
 use crate::models::shootdown::Shootdown;
@@ -31,18 +32,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let (fault, switch) = (inputs.time("paging.fault")?, inputs.time("paging.switch")?);
     let user = inputs.time("miss.switch")?;
 
-    let core = Core {
-        misses: Misses::Stall,
-        flash: inputs.time("flash.read")?,
-        miss_cost: Time::ZERO,
-        switch_cost: Time::ZERO,
-        between: None,
-        warm_up: JOBS / 10,
-        jobs: JOBS,
-    };
-    let work = inputs.time("miss.interval")?;
-    let jobs = Jobs::new(Spans::Fixed(work), Spans::Fixed(work), core.threads(), inputs.seed);
-    let slower = 1.0 / core.run(jobs, inputs.seed)?.computing;
+    let slower = 1.0 / computing(inputs, Misses::Stall, (Time::ZERO, Time::ZERO), (JOBS / 10, JOBS))?;
 
     let (few, many) = (inputs.count("system.cores")? as u32, inputs.count("system.cores_large")? as u32);
     let on_few = shootdown(inputs, few)?;
@@ -56,70 +46,40 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let seldom = Shootdown { between: Time(on_few.between.0 * 1000), ..on_few };
     let of_a_fault = Time(of_few.0 / inputs.count("shootdown.batch")?);
     Ok(vec![
-        Finding::within(
-            "stack",
-            "the storage stack consumes up to 10 µs",
-            fault.as_us(),
-            "µs",
-            (0.0, 10.0),
-            "a fault of OS-Swap, which contains the storage stack",
-        )
-        .also("µs of the flash access by the OS (slides)", stack.as_us()),
-        Finding::exact(
-            "fault",
-            "2 + 3 µs",
-            fault.as_us(),
-            (stack + spaces).as_us(),
-            "µs",
-            "the slides' storage stack and paging between spaces are their page fault of 5 µs",
-        ),
-        Finding::exact(
-            "switch",
-            "50x faster than a context switch",
-            50.0,
-            switch.as_us() / user.as_us(),
-            "times",
-            "5 µs over 100 ns",
-        ),
-        Finding::within(
-            "no-switch",
-            "without context switches 5-10x slower than DRAM-only",
-            slower,
-            "times slower",
-            (5.0, 10.0),
-            "event loop: the core waits 50 µs at each miss",
-        ),
-        Finding::within(
-            "shootdown",
-            "over 10 µs",
-            of_many.as_us(),
-            "µs",
-            (10.0, f64::INFINITY),
-            "64 cores: the lock, an interrupt to each other core, the last answer",
-        )
-        .also("µs on 16 cores", of_few.as_us())
-        .also("µs on 64 cores without the wait for the lock", on_many.alone().as_us()),
-        Finding::within(
-            "closed-form",
-            "the same, alone",
-            seldom.latency().as_us() / seldom.alone().as_us(),
-            "of (cores - 1) x send + interrupt",
-            (0.98, 1.02),
-            "the simulated latency where shootdowns are rare",
-        ),
-        Finding::trend(
-            "grows",
-            "scales poorly with the number of cores",
-            latencies.windows(2).all(|pair| pair[1] > pair[0]) && of_many > of_few,
-            (of_many.as_us() / of_few.as_us(), "times from 16 to 64 cores"),
-            "a broadcast is an interrupt for each core, and shootdowns grow with the cores",
-        ),
-        Finding::trend(
-            "contained",
-            "OS-Swap's 10 µs contains it",
-            of_a_fault < fault,
-            (of_a_fault.as_us(), "µs of each fault, 16 cores"),
-            "Linux reclaims 32 pages with one shootdown",
-        ),
+        Finding::of("stack", "the storage stack consumes up to 10 µs")
+            .within(fault.as_us(), "µs", (0.0, 10.0))
+            .by("a fault of OS-Swap, which contains the storage stack")
+            .also("µs of the flash access by the OS (slides)", stack.as_us()),
+        Finding::of("fault", "2 + 3 µs")
+            .exact(fault.as_us(), (stack + spaces).as_us(), "µs")
+            .by("the slides' storage stack and paging between spaces are their page fault of 5 µs"),
+        Finding::of("switch", "50x faster than a context switch")
+            .exact(50.0, switch.as_us() / user.as_us(), "times")
+            .by("5 µs over 100 ns"),
+        Finding::of("no-switch", "without context switches 5-10x slower than DRAM-only")
+            .within(slower, "times slower", (5.0, 10.0))
+            .by("event loop: the core waits 50 µs at each miss"),
+        Finding::of("shootdown", "over 10 µs")
+            .within(of_many.as_us(), "µs", (10.0, f64::INFINITY))
+            .by("64 cores: the lock, an interrupt to each other core, the last answer")
+            .also("µs on 16 cores", of_few.as_us())
+            .also("µs on 64 cores without the wait for the lock", on_many.alone().as_us()),
+        Finding::of("closed-form", "the same, alone")
+            .within(
+                seldom.latency().as_us() / seldom.alone().as_us(),
+                "of (cores - 1) x send + interrupt",
+                (0.98, 1.02),
+            )
+            .by("the simulated latency where shootdowns are rare"),
+        Finding::of("grows", "scales poorly with the number of cores")
+            .trend(
+                latencies.windows(2).all(|pair| pair[1] > pair[0]) && of_many > of_few,
+                of_many.as_us() / of_few.as_us(),
+                "times from 16 to 64 cores",
+            )
+            .by("a broadcast is an interrupt for each core, and shootdowns grow with the cores"),
+        Finding::of("contained", "OS-Swap's 10 µs contains it")
+            .trend(of_a_fault < fault, of_a_fault.as_us(), "µs of each fault, 16 cores")
+            .by("Linux reclaims 32 pages with one shootdown"),
     ])
 }

@@ -27,43 +27,32 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     small.cache.sets = SETS;
     small.parts.row = CORES;
     let report = small.run(inputs.seed)?;
-    let cost = report.miss_cost.ok_or_else(|| CheckError::NoAnswer("nothing missed".to_owned()))?;
+    let cost = report.miss_cost.ok_or_else(|| CheckError::no_answer("nothing missed"))?;
     let cycle_ns = 1e9 / inputs.number("core.clock", Dimension::Frequency)?;
     let front_end = inputs.number("core.front_end", Dimension::Cycles)?;
     let resumed = report.resumed.max(1) as f64;
     Ok(vec![
-        Finding::within(
-            "progress",
-            "not de-scheduled again before retiring at least one instruction",
-            report.switched_again as f64,
-            "threads switched out twice at one instruction",
-            (0.0, 0.0),
-            "the forward-progress bit: the repeated access completes synchronously",
-        )
-        .also("threads resumed", resumed),
-        Finding::trend(
-            "blocks",
-            "a resumed thread whose page was evicted blocks the core",
-            report.blocked > 0 && report.service.count == jobs,
-            (100.0 * report.blocked as f64 / resumed, "% of resumed threads"),
-            "DRAM of 48 pages under 66 threads; every job ends, and without the bit none does",
-        ),
-        Finding::exact(
-            "switch",
-            "around 100 ns a switch",
-            100.0,
-            cost.switch_ns,
-            "ns",
-            "from the handler's first instruction to the next thread's, measured",
-        ),
-        Finding::within(
-            "flush",
-            "older instructions retire, then the ROB is flushed",
-            cost.flush_ns / cycle_ns,
-            "cycles until the handler's first instruction",
-            (front_end - 0.5, front_end + 0.5),
-            "measured from the miss signal: the front end fills anew",
-        )
-        .also("ns from the access to the signal", cost.signal_ns),
+        Finding::of("progress", "not de-scheduled again before retiring at least one instruction")
+            .within(report.switched_again as f64, "threads switched out twice at one instruction", (0.0, 0.0))
+            .by("the forward-progress bit: the repeated access completes synchronously")
+            .also("threads resumed", resumed),
+        Finding::of("blocks", "a resumed thread whose page was evicted blocks the core")
+            .trend(
+                report.blocked > 0 && report.service.count == jobs,
+                100.0 * report.blocked as f64 / resumed,
+                "% of resumed threads",
+            )
+            .by("DRAM of 48 pages under 66 threads; every job ends, and without the bit none does"),
+        Finding::of("switch", "around 100 ns a switch")
+            .exact(100.0, cost.switch_ns, "ns")
+            .by("from the handler's first instruction to the next thread's, measured"),
+        Finding::of("flush", "older instructions retire, then the ROB is flushed")
+            .within(
+                cost.flush_ns / cycle_ns,
+                "cycles until the handler's first instruction",
+                (front_end - 0.5, front_end + 0.5),
+            )
+            .by("measured from the miss signal: the front end fills anew")
+            .also("ns from the access to the signal", cost.signal_ns),
     ])
 }

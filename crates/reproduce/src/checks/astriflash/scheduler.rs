@@ -141,56 +141,27 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     }
     let mean = all.mean.0 as f64 / all.mean.1.max(1) as f64 / flash.as_ns();
     Ok(vec![
-        Finding::within(
-            "new-first",
-            "new jobs have priority 2, pending ones 1",
-            all.new.1 as f64,
-            "decisions differ from figure 8",
-            (0.0, 0.0),
-            "policy::Scheduler beside a plain queue: a new job, while no thread with data has aged",
-        )
-        .also("of", all.new.0 as f64),
-        Finding::within(
-            "aged-first",
-            "the pending head runs once older than the mean flash time",
-            all.aged.1 as f64,
-            "decisions differ from figure 8",
-            (0.0, 0.0),
-            "the first of the queue whose data is here; the paper's queue of page arrivals tells which",
-        )
-        .also("of", all.aged.0 as f64),
-        Finding::within(
-            "bounded",
-            "the pending queue's size is limited",
-            exceeded as f64,
-            "threads beyond 32, 48 and 64",
-            (0.0, 0.0),
-            "misses at ten times the paper's rate fill the queue; no job begins then",
-        )
-        .also("most that waited", all.most as f64),
-        Finding::within(
-            "full",
-            "once it is full, the scheduler waits for flash",
-            all.full.1 as f64,
-            "decisions differ from figure 8",
-            (0.0, 0.0),
-            "for the first read that ends: the oldest may wait for a thread behind it",
-        )
-        .also("of", all.full.0 as f64),
-        Finding::within(
-            "mean",
-            "the average flash response time",
-            mean,
-            "of the mean of all reads",
-            (0.98, 1.02),
-            "the scheduler's moving mean over about 16 arrivals, averaged",
-        ),
-        Finding::trend(
-            "starvation",
-            "aging prevents starvation",
-            overdue <= 1.0,
-            (overdue, "of one run of each thread, the longest wait of a thread that had aged"),
-            "a thread that has aged waits for those before it in the queue only",
-        ),
+        Finding::of("new-first", "new jobs have priority 2, pending ones 1")
+            .within(all.new.1 as f64, "decisions differ from figure 8", (0.0, 0.0))
+            .by("policy::Scheduler beside a plain queue: a new job, while no thread with data has aged")
+            .also("of", all.new.0 as f64),
+        Finding::of("aged-first", "the pending head runs once older than the mean flash time")
+            .within(all.aged.1 as f64, "decisions differ from figure 8", (0.0, 0.0))
+            .by("the first of the queue whose data is here; the paper's queue of page arrivals tells which")
+            .also("of", all.aged.0 as f64),
+        Finding::of("bounded", "the pending queue's size is limited")
+            .within(exceeded as f64, "threads beyond 32, 48 and 64", (0.0, 0.0))
+            .by("misses at ten times the paper's rate fill the queue; no job begins then")
+            .also("most that waited", all.most as f64),
+        Finding::of("full", "once it is full, the scheduler waits for flash")
+            .within(all.full.1 as f64, "decisions differ from figure 8", (0.0, 0.0))
+            .by("for the first read that ends: the oldest may wait for a thread behind it")
+            .also("of", all.full.0 as f64),
+        Finding::of("mean", "the average flash response time")
+            .within(mean, "of the mean of all reads", (0.98, 1.02))
+            .by("the scheduler's moving mean over about 16 arrivals, averaged"),
+        Finding::of("starvation", "aging prevents starvation")
+            .trend(overdue <= 1.0, overdue, "of one run of each thread, the longest wait of a thread that had aged")
+            .by("a thread that has aged waits for those before it in the queue only"),
     ])
 }

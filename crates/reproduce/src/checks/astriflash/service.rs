@@ -19,7 +19,7 @@ use fulgurite_sim::{FrontEnd, Step, Time};
 
 use super::cores::{Measured, measured, system};
 use super::overhead::MissCost;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{self, CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
 /// Jobs of a run that is reported.
@@ -75,7 +75,7 @@ fn p99_ns(
     } else {
         core.run(source, inputs.seed)?
     };
-    report.service.p99_ns.map(|p99| p99.value).ok_or_else(|| CheckError::NoAnswer("too few jobs for a p99".to_owned()))
+    check::p99_ns(&report.service)
 }
 
 /// The p99 of TATP's service times on A11's cores, compared with Flash-Sync's: with page tables in
@@ -87,15 +87,14 @@ fn on_cores(inputs: &Inputs<'_>, measured: &Measured, threads: usize) -> Result<
     let p99 = |paging, cached_tables| -> Result<(f64, f64), CheckError> {
         let flat = system(inputs, Workload::Tatp, measured.exponent, paging, CORES_JOBS)?;
         let report = CoresSystem { cached_tables, ..flat }.run(inputs.seed)?;
-        let p99 = report.service.p99_ns.ok_or_else(|| CheckError::NoAnswer("too few jobs".to_owned()))?;
-        Ok((p99.value, report.table_misses as f64 / report.misses.max(1) as f64))
+        Ok((check::p99_ns(&report.service)?, report.table_misses as f64 / report.misses.max(1) as f64))
     };
     let ((wait, _), (flat, _), (cached, of_tables)) =
         (p99(Paging::Wait, false)?, p99(switch, false)?, p99(switch, true)?);
     Ok([flat / wait, cached / wait, of_tables])
 }
 
-pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+pub fn run(inputs: &Inputs<'_>) -> Found {
     let measured = measured(inputs)?;
     let cost = MissCost::of(inputs, &measured.of.iter().collect::<Vec<_>>())?;
     let threads = inputs.count("threads.of_core")? as usize;
@@ -115,34 +114,22 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     }
     let of = |length: &Time| ratios[lengths.iter().position(|other| other == length).expect("it is one of them")];
     let worst = structures.iter().map(of).fold(0.0, f64::max);
-    let mut priority = Finding::within(
-        "data-structures",
-        "1.02",
-        worst,
-        "of Flash-Sync's p99",
-        (0.99, 1.06),
-        "priority-aging: data that is here waits for the running job, so short jobs keep it near 1; the text's 10-100 µs do not",
-    );
+    let mut priority = Finding::of("data-structures", "1.02")
+        .within(worst, "of Flash-Sync's p99", (0.99, 1.06))
+        .by("priority-aging: data that is here waits for the running job, so short jobs keep it near 1; the text's \
+             10-100 µs do not");
     priority = priority
         .also("TATP, 10 µs", of(&tatp))
         .also("ns that a miss costs, from A11's cores", cost.parts().into_iter().sum::<Time>().as_ns());
     let rises = ratios.windows(2).all(|pair| pair[1] >= pair[0] - 0.01);
-    let monotone = Finding::trend(
-        "monotone",
-        "data waits for the current job to finish",
-        rises,
-        (*ratios.last().expect("there are lengths"), "of Flash-Sync's p99, longest jobs"),
-        "the longer the jobs, the longer data that is here waits",
-    );
+    let monotone = Finding::of("monotone", "data waits for the current job to finish")
+        .trend(rises, *ratios.last().expect("there are lengths"), "of Flash-Sync's p99, longest jobs")
+        .by("the longer the jobs, the longer data that is here waits");
     let fifo = ratio(switch(SchedulingPolicy::Fifo, threads), tatp)?;
-    let mut no_priority = Finding::within(
-        "noPS",
-        "~7",
-        fifo,
-        "of Flash-Sync's p99",
-        (5.0, 9.0),
-        "fifo: a miss adds one thread and takes one, so the queue that the cold start fills never shrinks: N x interval / flash",
-    );
+    let mut no_priority = Finding::of("noPS", "~7")
+        .within(fifo, "of Flash-Sync's p99", (5.0, 9.0))
+        .by("fifo: a miss adds one thread and takes one, so the queue that the cold start fills never shrinks: N x \
+             interval / flash");
     for (more, name) in inputs.numbers("threads.also", Dimension::Count)?.into_iter().zip(["48 threads", "64 threads"])
     {
         no_priority = no_priority.also(name, ratio(switch(SchedulingPolicy::Fifo, more as usize), tatp)?);
@@ -150,16 +137,16 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let aging = switch(SchedulingPolicy::PriorityAging, threads);
     let always = p99_ns(inputs, cost, aging, tatp, true)? / p99_ns(inputs, cost, Misses::Stall, tatp, false)?;
     let [partition, cached, of_tables] = on_cores(inputs, &measured, threads)?;
-    let no_partition = Finding::trend(
-        "noDP",
-        "~1.7",
-        of_tables > 0.0 && cached > 0.97 * partition && always > of(&tatp),
-        (cached, "of Flash-Sync's p99, TATP on A11's cores"),
-        "a walk may miss before its data does. Leaves of the table are touched too often to miss once they are there, \
-         so 1.7 lies between the steady state and tables that are never there",
-    )
-    .also("% of misses that are of tables", 100.0 * of_tables)
-    .also("with the partition, the same cores", partition)
-    .also("tables never in DRAM, on the queue", always);
+    let no_partition = Finding::of("noDP", "~1.7")
+        .trend(
+            of_tables > 0.0 && cached > 0.97 * partition && always > of(&tatp),
+            cached,
+            "of Flash-Sync's p99, TATP on A11's cores",
+        )
+        .by("a walk may miss before its data does. Leaves of the table are touched too often to miss once they are \
+             there, so 1.7 lies between the steady state and tables that are never there")
+        .also("% of misses that are of tables", 100.0 * of_tables)
+        .also("with the partition, the same cores", partition)
+        .also("tables never in DRAM, on the queue", always);
     Ok(vec![priority, monotone, no_priority, no_partition])
 }

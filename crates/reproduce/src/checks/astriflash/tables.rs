@@ -18,48 +18,26 @@ pub fn system(inputs: &Inputs<'_>) -> Found {
     let needed = cores as f64 * 1e12 / inputs.time("miss.interval")?.0 as f64;
     let row = inputs.bytes("cache.row")?;
     let mut found = vec![
-        Finding::exact(
-            "controller",
-            "2 GB per MC",
-            inputs.bytes("cache.controller_size")? / GIB,
-            controller / GIB,
-            "GiB",
-            "sets x ways x page",
-        ),
-        Finding::exact("dram", "8 GB", dram / GIB, controller * controllers as f64 / GIB, "GiB", "of all controllers"),
-        Finding::exact(
-            "per-core",
-            "512 MB per core",
-            inputs.bytes("cache.core_size")? * cores as f64 / GIB,
-            dram / GIB,
-            "GiB",
-            "times the cores",
-        ),
-        Finding::exact("mesh", "4 x 4", cores as f64, mesh, "tiles", "a core on each tile"),
-        Finding::within(
-            "share",
-            "3%",
-            dram / inputs.bytes("system.flash")? * 100.0,
-            "%",
-            (2.5, 3.5),
-            "8 GB of DRAM before 256 GB of flash",
-        ),
-        Finding::exact(
-            "row",
-            "16 KB row",
-            row / 1024.0,
-            ways as f64 * page / 1024.0,
-            "KiB",
-            "four pages fill the row: the tags lie beside it",
-        ),
-        Finding::trend(
-            "planes",
-            "50 µs, 4 GB a plane",
-            planes * a_second < needed,
-            (planes * a_second / 1e6, "M reads/s"),
-            "64 planes of 50 µs each serve less than 16 cores ask for, so the 50 µs are end to end",
-        )
-        .also("M reads/s that 16 cores need", needed / 1e6),
+        Finding::of("controller", "2 GB per MC")
+            .exact(inputs.bytes("cache.controller_size")? / GIB, controller / GIB, "GiB")
+            .by("sets x ways x page"),
+        Finding::of("dram", "8 GB")
+            .exact(dram / GIB, controller * controllers as f64 / GIB, "GiB")
+            .by("of all controllers"),
+        Finding::of("per-core", "512 MB per core")
+            .exact(inputs.bytes("cache.core_size")? * cores as f64 / GIB, dram / GIB, "GiB")
+            .by("times the cores"),
+        Finding::of("mesh", "4 x 4").exact(cores as f64, mesh, "tiles").by("a core on each tile"),
+        Finding::of("share", "3%")
+            .within(dram / inputs.bytes("system.flash")? * 100.0, "%", (2.5, 3.5))
+            .by("8 GB of DRAM before 256 GB of flash"),
+        Finding::of("row", "16 KB row")
+            .exact(row / 1024.0, ways as f64 * page / 1024.0, "KiB")
+            .by("four pages fill the row: the tags lie beside it"),
+        Finding::of("planes", "50 µs, 4 GB a plane")
+            .trend(planes * a_second < needed, planes * a_second / 1e6, "M reads/s")
+            .by("64 planes of 50 µs each serve less than 16 cores ask for, so the 50 µs are end to end")
+            .also("M reads/s that 16 cores need", needed / 1e6),
     ];
     found.push(echo(inputs)?);
     Ok(found)
@@ -96,13 +74,9 @@ fn echo(inputs: &Inputs<'_>) -> Result<Finding, CheckError> {
     }
     let write = inputs.time("flash.write")?;
     right &= write.as_us() == 100.0;
-    Ok(Finding::trend(
-        "fields",
-        "table I",
-        right,
-        (write.as_us(), "µs write"),
-        "every other field of table I is as stated",
-    ))
+    Ok(Finding::of("fields", "table I")
+        .trend(right, write.as_us(), "µs write")
+        .by("every other field of table I is as stated"))
 }
 
 pub fn silicon(inputs: &Inputs<'_>) -> Found {
@@ -115,24 +89,18 @@ pub fn silicon(inputs: &Inputs<'_>) -> Found {
     let area = bytes / inputs.number("core.sram_density", Dimension::Density)?;
     let share = area / inputs.number("core.area", Dimension::Area)?;
     Ok(vec![
-        Finding::exact("registers", "128", 128.0, registers as f64, "registers", "four for each store in the buffer"),
-        Finding::exact("register-bytes", "1 KB", 1.0, register_bytes / 1024.0, "KiB", "of 8 B each"),
-        Finding::exact("map-bytes", "1 KB", 1.0, map_bits / 8.0 / 1024.0, "KiB", "32 indices of 8 bits for each store"),
-        Finding::within(
-            "area",
-            "0.001 mm2",
-            area,
-            "mm2",
-            (0.0005, 0.0015),
-            "2 KB at 2 MB a mm2, to the digit that is stated",
-        ),
-        Finding::within(
-            "share",
-            "0.1% of a core",
-            share * 100.0,
-            "%",
-            (0.05, 0.15),
-            "of 1.3 mm2, to the digit that is stated",
-        ),
+        Finding::of("registers", "128")
+            .exact(128.0, registers as f64, "registers")
+            .by("four for each store in the buffer"),
+        Finding::of("register-bytes", "1 KB").exact(1.0, register_bytes / 1024.0, "KiB").by("of 8 B each"),
+        Finding::of("map-bytes", "1 KB")
+            .exact(1.0, map_bits / 8.0 / 1024.0, "KiB")
+            .by("32 indices of 8 bits for each store"),
+        Finding::of("area", "0.001 mm2")
+            .within(area, "mm2", (0.0005, 0.0015))
+            .by("2 KB at 2 MB a mm2, to the digit that is stated"),
+        Finding::of("share", "0.1% of a core")
+            .within(share * 100.0, "%", (0.05, 0.15))
+            .by("of 1.3 mm2, to the digit that is stated"),
     ])
 }

@@ -14,7 +14,7 @@ use fulgurite_sim::queue::{Core, Jobs, Misses, Spans};
 
 use super::cores::measured;
 use super::overhead::MissCost;
-use crate::check::{CheckError, Finding, Inputs};
+use crate::check::{self, CheckError, Finding, Found, Inputs};
 
 /// Jobs of a run that is reported.
 const JOBS: u64 = 800_000;
@@ -52,11 +52,11 @@ pub fn p99_ns(inputs: &Inputs<'_>, tatp: Tatp, misses: Misses, load: f64) -> Res
         jobs,
     };
     let source = Jobs::new(Spans::Exponential(length), Spans::Exponential(tatp.interval), core.threads(), inputs.seed);
-    let response = core.run(source, inputs.seed)?.response.and_then(|times| times.p99_ns);
-    response.map(|p99| p99.value).ok_or_else(|| CheckError::NoAnswer("too few jobs for a p99".to_owned()))
+    let response = core.run(source, inputs.seed)?.response;
+    check::p99_ns(&response.ok_or_else(|| CheckError::no_answer("jobs do not arrive"))?)
 }
 
-pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
+pub fn run(inputs: &Inputs<'_>) -> Found {
     let measured = measured(inputs)?;
     let of_tatp = measured.of(Workload::Tatp)?;
     let cost = MissCost::of(inputs, &[of_tatp])?;
@@ -81,35 +81,26 @@ pub fn run(inputs: &Inputs<'_>) -> Result<Vec<Finding>, CheckError> {
     let in_all: Time = parts.into_iter().sum();
     let (ours_low, dram_low) = (p99_ns(inputs, tatp, astriflash, low)?, p99_ns(inputs, tatp, Misses::Absent, low)?);
     Ok(vec![
-        Finding::within(
-            "gap",
-            "3 points: the p99 at 93% is DRAM-only's at 96%",
-            (equal - load) * 100.0,
-            "points of load",
-            (1.0, 5.0),
-            "what each miss costs the core raises its load; the flash overlaps with the queue",
-        )
-        .also("p99 in service times", p99 / service)
-        .also("µs between TATP's misses in A11", of_tatp.interval_ns / 1e3)
-        .also(COMPUTING, interval.as_us())
-        .also(COST, cost.without_switch().as_ns())
-        .also("µs of TATP's job in A11", of_tatp.job_ns / 1e3),
-        Finding::trend(
-            "miss-cost",
-            "tag comparisons and response, the pipeline's flush, the switch",
-            parts.iter().all(|part| *part > Time::ZERO) && in_all < interval,
-            (in_all.as_ns(), "ns of the core for each miss"),
-            "TATP on A11's cores: the time that they lose beside DRAM-only, for each miss",
-        )
-        .also("signal", cost.signal.as_ns())
-        .also("flush", cost.flush.as_ns())
-        .also("tags before hits, and cold caches", cost.rest.as_ns()),
-        Finding::trend(
-            "low-load",
-            "higher p99 at low loads",
-            ours_low > dram_low,
-            (ours_low / dram_low, "of DRAM-only's p99"),
-            "without a queue the flash is not overlapped",
-        ),
+        Finding::of("gap", "3 points: the p99 at 93% is DRAM-only's at 96%")
+            .within((equal - load) * 100.0, "points of load", (1.0, 5.0))
+            .by("what each miss costs the core raises its load; the flash overlaps with the queue")
+            .also("p99 in service times", p99 / service)
+            .also("µs between TATP's misses in A11", of_tatp.interval_ns / 1e3)
+            .also(COMPUTING, interval.as_us())
+            .also(COST, cost.without_switch().as_ns())
+            .also("µs of TATP's job in A11", of_tatp.job_ns / 1e3),
+        Finding::of("miss-cost", "tag comparisons and response, the pipeline's flush, the switch")
+            .trend(
+                parts.iter().all(|part| *part > Time::ZERO) && in_all < interval,
+                in_all.as_ns(),
+                "ns of the core for each miss",
+            )
+            .by("TATP on A11's cores: the time that they lose beside DRAM-only, for each miss")
+            .also("signal", cost.signal.as_ns())
+            .also("flush", cost.flush.as_ns())
+            .also("tags before hits, and cold caches", cost.rest.as_ns()),
+        Finding::of("low-load", "higher p99 at low loads")
+            .trend(ours_low > dram_low, ours_low / dram_low, "of DRAM-only's p99")
+            .by("without a queue the flash is not overlapped"),
     ])
 }

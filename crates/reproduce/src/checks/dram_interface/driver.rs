@@ -13,13 +13,13 @@ use crate::units::Dimension;
 fn program_start(system: &InterfaceSystem, inputs: &Inputs<'_>) -> Result<f64, CheckError> {
     let report = run_load(system, load(Op::Write, 512 * KIB, 1, false, inputs))?;
     let began = report.nand_began_ns.map(|ns| ns / 1e3);
-    began.ok_or_else(|| CheckError::NoAnswer("the NAND was asked for nothing".to_owned()))
+    began.ok_or_else(|| CheckError::no_answer("the NAND was asked for nothing"))
 }
 
 /// The mean time of a request, in microseconds.
 fn mean_us(report: &InterfaceReport) -> Result<f64, CheckError> {
     let mean = report.requests.mean_ns.map(|mean| mean.value / 1e3);
-    mean.ok_or_else(|| CheckError::NoAnswer("no request ended".to_owned()))
+    mean.ok_or_else(|| CheckError::no_answer("no request ended"))
 }
 
 /// Ranges are taken and given back at random. Whether the allocator never gave a sector twice,
@@ -86,47 +86,28 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let by_dma = random_reads(&prototype)?;
     let by_copies = random_reads(&copies)?;
     Ok(vec![
-        Finding::trend(
-            "split-starts",
-            "4 x 128 KB start the NAND sooner than 512 KB",
-            starts.1 < starts.0,
-            (starts.0 / starts.1, "times sooner"),
-            "a command is submitted once all of its data is in the buffer",
-        )
-        .also("µs until the first program, split", starts.1)
-        .also("µs, whole", starts.0),
-        Finding::trend(
-            "invalidation",
-            "290 µs of invalidation in 512 KB, pipelined by splitting",
-            pipelined < plain,
-            (plain - pipelined, "µs saved of 512 KB, depth 1"),
-            "the caches of one part are invalidated while the engine moves another",
-        ),
-        Finding::exact(
-            "invalidation-time",
-            "nearly 290 µs over 512 KB",
-            invalidation,
-            plain - without,
-            "µs",
-            "the same read with and without invalidation, simulated",
-        ),
-        Finding::trend(
-            "buddy",
-            "the buddy algorithm against fragmentation",
-            is_whole,
-            (refused * 100.0, "% of requests that the free sectors would hold were refused"),
-            "device::Buddy: ranges of 1 to 32 sectors at random, none given twice, none refused that was free as a \
-             whole; all joined again at the end",
-        ),
-        Finding::within(
-            "dma",
-            "small random I/O is an order of magnitude faster with DMA",
-            by_dma / by_copies,
-            "times",
-            (5.0, 20.0),
-            "4 KB reads at depth 4. The text does not say how fast copies of uncached memory are, nor how the reads were issued",
-        )
-        .also("MB/s with DMA", by_dma)
-        .also("MB/s by copies", by_copies),
+        Finding::of("split-starts", "4 x 128 KB start the NAND sooner than 512 KB")
+            .trend(starts.1 < starts.0, starts.0 / starts.1, "times sooner")
+            .by("a command is submitted once all of its data is in the buffer")
+            .also("µs until the first program, split", starts.1)
+            .also("µs, whole", starts.0),
+        Finding::of("invalidation", "290 µs of invalidation in 512 KB, pipelined by splitting")
+            .trend(pipelined < plain, plain - pipelined, "µs saved of 512 KB, depth 1")
+            .by("the caches of one part are invalidated while the engine moves another"),
+        Finding::of("invalidation-time", "nearly 290 µs over 512 KB")
+            .exact(invalidation, plain - without, "µs")
+            .by("the same read with and without invalidation, simulated"),
+        Finding::of("buddy", "the buddy algorithm against fragmentation")
+            .trend(is_whole, refused * 100.0, "% of requests that the free sectors would hold were refused")
+            .by(
+                "device::Buddy: ranges of 1 to 32 sectors at random, none given twice, none refused that was free as a \
+                 whole; all joined again at the end",
+            ),
+        Finding::of("dma", "small random I/O is an order of magnitude faster with DMA")
+            .within(by_dma / by_copies, "times", (5.0, 20.0))
+            .by("4 KB reads at depth 4. The text does not say how fast copies of uncached memory are, nor how the \
+                 reads were issued")
+            .also("MB/s with DMA", by_dma)
+            .also("MB/s by copies", by_copies),
     ])
 }

@@ -35,37 +35,19 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let cycles = inputs.volume(CYCLES * 20).max(CYCLES);
     let share = conflicts(banks, host, 0.5, cycles, inputs.seed);
     Ok(vec![
-        Finding::trend(
-            "entries",
-            "submission: id, opcode, start, count, buffer; completion: id, status",
-            entries,
-            (8.0 * words as f64, "bytes of a submission entry"),
-            "the codec of fulgurite-device gives back each field",
-        ),
-        Finding::trend(
-            "order",
-            "the nine steps in their order",
-            in_order,
-            (9.0, "steps"),
-            "times of the stages of a read and of a write; 6 follows 5 and 8 follows 7 at once",
-        ),
-        Finding::within(
-            "barrier",
-            "write data before the command, by a barrier",
-            stale as f64,
-            "orders with stale data",
-            (0.0, 0.0),
-            "all orders in which the stores of a write may become visible",
-        )
-        .also("without the barrier", without as f64),
-        Finding::within(
-            "conflicts",
-            "below 1/8",
-            share,
-            "of the controller's accesses",
-            (0.0, 0.125),
-            "the host comes first in one of eight banks, at the rate of its DMA engine",
-        )
-        .also("the host's share of the cycles / 8", host / banks as f64),
+        Finding::of("entries", "submission: id, opcode, start, count, buffer; completion: id, status")
+            .trend(entries, 8.0 * words as f64, "bytes of a submission entry")
+            .by("the codec of fulgurite-device gives back each field"),
+        Finding::of("order", "the nine steps in their order")
+            .trend(in_order, 9.0, "steps")
+            .by("times of the stages of a read and of a write; 6 follows 5 and 8 follows 7 at once"),
+        Finding::of("barrier", "write data before the command, by a barrier")
+            .within(stale as f64, "orders with stale data", (0.0, 0.0))
+            .by("all orders in which the stores of a write may become visible")
+            .also("without the barrier", without as f64),
+        Finding::of("conflicts", "below 1/8")
+            .within(share, "of the controller's accesses", (0.0, 0.125))
+            .by("the host comes first in one of eight banks, at the rate of its DMA engine")
+            .also("the host's share of the cycles / 8", host / banks as f64),
     ])
 }

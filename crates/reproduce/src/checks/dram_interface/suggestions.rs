@@ -14,12 +14,9 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     // Two channels in turn: the storage's bytes are in every second unit of the interleaving.
     let pieces = |granule: f64| (exposed / granule).max(1.0);
     let wasted = |granule: f64| (granule - exposed).max(0.0);
-    let granules = inputs.numbers("interleaving.granules", Dimension::Bytes)?;
-    let [fine, coarse] = granules[..] else {
-        return Err(CheckError::NoAnswer("interleaving needs two granules".to_owned()));
-    };
+    let [fine, coarse] = inputs.exactly("interleaving.granules", Dimension::Bytes)?;
 
-    let image = BootImage::new(vec![1; 100_000]).map_err(|error| CheckError::NoAnswer(error.to_string()))?;
+    let image = BootImage::new(vec![1; 100_000]).map_err(CheckError::no_answer)?;
     let boots = image.bytes() >= 100_000 && image.bytes() == image.sectors() as usize * SECTOR_BYTES;
 
     let serial = inputs.numbers("pins.ufs", Dimension::Count)?.into_iter().fold(0.0, f64::max);
@@ -38,41 +35,25 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let large = load(Op::Read, 512 * KIB, 4, false, inputs);
     let by_engine = mb_per_s(&faster, large)? / mb_per_s(&system, large)?;
     Ok(vec![
-        Finding::trend(
-            "interleaving",
-            "large units waste addresses, small ones scatter the buffer",
-            wasted(coarse) > 0.0 && pieces(coarse) == 1.0 && pieces(fine) > 1.0 && wasted(fine) == 0.0,
-            (pieces(fine), "pieces at the granule of a cache block"),
-            "the bytes that the device exposes, over units of both granules",
-        )
-        .also("MiB wasted at the large one", wasted(coarse) / (1u64 << 20) as f64),
-        Finding::trend(
-            "boot",
-            "a boot image without a driver",
-            boots,
-            (f64::from(image.sectors()), "sectors of an image of 100,000 bytes"),
-            "device::BootImage, which plain loads read",
-        ),
-        Finding::trend(
-            "serial",
-            "serial links need fewer pins",
-            serial < parallel,
-            (parallel / serial, "times fewer"),
-            "UFS of two lanes beside LPDDR3 of 16 bits",
-        ),
-        Finding::trend(
-            "cached-write",
-            "cached writes hide the latency of NAND writes",
-            hidden > 1.0,
-            (hidden, "times the 4 KB writes, depth 1"),
-            "a command ends once its data is in the buffer; the dies go on",
-        ),
-        Finding::trend(
-            "dma",
-            "a faster DMA engine gets more out of the interface",
-            by_engine > 1.0,
-            (by_engine, "times the 512 KB reads, depth 4"),
-            "an engine as fast as the channel, and a buffer of 2 MB",
-        ),
+        Finding::of("interleaving", "large units waste addresses, small ones scatter the buffer")
+            .trend(
+                wasted(coarse) > 0.0 && pieces(coarse) == 1.0 && pieces(fine) > 1.0 && wasted(fine) == 0.0,
+                pieces(fine),
+                "pieces at the granule of a cache block",
+            )
+            .by("the bytes that the device exposes, over units of both granules")
+            .also("MiB wasted at the large one", wasted(coarse) / (1u64 << 20) as f64),
+        Finding::of("boot", "a boot image without a driver")
+            .trend(boots, f64::from(image.sectors()), "sectors of an image of 100,000 bytes")
+            .by("device::BootImage, which plain loads read"),
+        Finding::of("serial", "serial links need fewer pins")
+            .trend(serial < parallel, parallel / serial, "times fewer")
+            .by("UFS of two lanes beside LPDDR3 of 16 bits"),
+        Finding::of("cached-write", "cached writes hide the latency of NAND writes")
+            .trend(hidden > 1.0, hidden, "times the 4 KB writes, depth 1")
+            .by("a command ends once its data is in the buffer; the dies go on"),
+        Finding::of("dma", "a faster DMA engine gets more out of the interface")
+            .trend(by_engine > 1.0, by_engine, "times the 512 KB reads, depth 4")
+            .by("an engine as fast as the channel, and a buffer of 2 MB"),
     ])
 }

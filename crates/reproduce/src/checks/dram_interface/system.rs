@@ -1,11 +1,11 @@
 //! The prototype and the UFS device as systems of [`fulgurite_sim::interface`].
 
-use fulgurite_nand::{Cell, Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_nand::{Cell, Parts, Profile, Queues, Timing};
+use fulgurite_sim::Time;
 use fulgurite_sim::interface::{Dma, InterfaceReport, InterfaceSystem, Transport, Ufs};
-use fulgurite_sim::{Planted, Time};
 
 use crate::check::{CheckError, Inputs};
-use crate::models::Planted as Bug;
+use crate::models::flash::timed;
 use crate::units::Dimension;
 
 /// Requests of each thread in a run. As many as a fifth of them come before, which are not
@@ -35,7 +35,7 @@ fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
     let planes = 2;
     let page_bytes = power_of_two(inputs.bytes("nand.unit")? as u64 / u64::from(planes)).max(4096);
     let block = inputs.count("nand.block")? as u32;
-    let geometry = Geometry::new(Parts {
+    let parts = Parts {
         channels: dies,
         packages_per_channel: 1,
         dies_per_package: 1,
@@ -44,25 +44,18 @@ fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
         blocks_per_plane: 64,
         pages_per_block: block,
         page_bytes,
-    });
-    Ok(Profile {
-        geometry: geometry.map_err(|error| CheckError::NoAnswer(error.to_string()))?,
-        timing: Timing {
-            cell: Cell::Mlc,
-            command_ns: 0,
-            read_ns: inputs.time("nand.read")?.whole_ns(),
-            program_ns: inputs.time("nand.program")?.whole_ns(),
-            erase_ns: inputs.time("nand.erase")?.whole_ns(),
-            bus_bytes_per_second: (transfers * pins / 8.0) as u64,
-            commands_first: true,
-            registers: 2,
-        },
-        queues: Queues { die_queue: 64, reorder: true },
-        // Wear, errors and energy play no part.
-        wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
-        ecc: Ecc { codeword_bytes: 1024, corrects: 40, bit_errors_fresh: 0.0, bit_errors_worn: 0.0 },
-        energy: Energy { read_pj: 0, program_pj: 0, erase_pj: 0, transfer_pj: 0 },
-    })
+    };
+    let timing = Timing {
+        cell: Cell::Mlc,
+        command_ns: 0,
+        read_ns: inputs.time("nand.read")?.whole_ns(),
+        program_ns: inputs.time("nand.program")?.whole_ns(),
+        erase_ns: inputs.time("nand.erase")?.whole_ns(),
+        bus_bytes_per_second: (transfers * pins / 8.0) as u64,
+        commands_first: true,
+        registers: 2,
+    };
+    timed(parts, timing, Queues { die_queue: 64, reorder: true })
 }
 
 /// How the prototype moves data.
@@ -96,14 +89,7 @@ pub fn prototype(inputs: &Inputs<'_>, with_nand: bool) -> Result<InterfaceSystem
         nand: nand(inputs, inputs.count("nand.chips")? as u32)?,
         filled: FILLED,
         explain: false,
-        planted: match inputs.planted {
-            Some(Bug::NoSetUp) => Planted::FreeSetup,
-            Some(Bug::NoInvalidation) => Planted::FreeInvalidation,
-            Some(Bug::OneCrossing) => Planted::OneCrossing,
-            Some(Bug::OpcodesSwapped) => Planted::SwappedOperations,
-            Some(Bug::EndlessBuffer) => Planted::EndlessBuffer,
-            _ => Planted::None,
-        },
+        planted: inputs.simulated_bug(),
     })
 }
 

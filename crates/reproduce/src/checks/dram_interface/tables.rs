@@ -11,28 +11,31 @@ pub fn chip(inputs: &Inputs<'_>) -> Found {
     let hertz = |name| inputs.number(name, Dimension::Frequency);
     let edges = inputs.share("chip.edges")?;
     let why = "two transfers a cycle";
-    let stated = inputs.numbers("chip.power", Dimension::Power)?;
-    let [reading, writing] = stated[..] else {
-        return Err(CheckError::NoAnswer("chip.power needs two powers".to_owned()));
-    };
+    let [reading, writing] = inputs.exactly("chip.power", Dimension::Power)?;
     // What is left of both is the controller's.
     let (read, write) = (nand_power(inputs, Op::Read)?, nand_power(inputs, Op::Write)?);
     let left = (reading - read, writing - write);
     Ok(vec![
-        Finding::trend(
-            "power",
-            "560 mW at sequential reads and 450 mW at sequential writes, with the NAND's",
-            left.0 > left.1 && left.1 > 0.0 && read < write,
-            (left.0 / left.1, "times the controller's power, reads over writes"),
-            "the NAND's part by its operations and bytes, simulated at 512 KB. The rest is the controller's, which \
-             moves four times as many bytes in reads. The text gives nothing of it, so no sum is predicted",
-        )
-        .also("mW of the NAND, reads", read * 1e3)
-        .also("mW of the NAND, writes", write * 1e3)
-        .also("mW left, reads", left.0 * 1e3)
-        .also("mW left, writes", left.1 * 1e3),
-        Finding::exact("host", "1,600 Mb/s", 1600.0, hertz("chip.host_interface")? * edges / 1e6, "Mb/s a pin", why),
-        Finding::exact("nand", "466 Mb/s", 466.0, hertz("chip.nand_interface")? * edges / 1e6, "Mb/s a pin", why)
+        Finding::of("power", "560 mW at sequential reads and 450 mW at sequential writes, with the NAND's")
+            .trend(
+                left.0 > left.1 && left.1 > 0.0 && read < write,
+                left.0 / left.1,
+                "times the controller's power, reads over writes",
+            )
+            .by(
+                "the NAND's part by its operations and bytes, simulated at 512 KB. The rest is the controller's, which \
+                 moves four times as many bytes in reads. The text gives nothing of it, so no sum is predicted",
+            )
+            .also("mW of the NAND, reads", read * 1e3)
+            .also("mW of the NAND, writes", write * 1e3)
+            .also("mW left, reads", left.0 * 1e3)
+            .also("mW left, writes", left.1 * 1e3),
+        Finding::of("host", "1,600 Mb/s")
+            .exact(1600.0, hertz("chip.host_interface")? * edges / 1e6, "Mb/s a pin")
+            .by(why),
+        Finding::of("nand", "466 Mb/s")
+            .exact(466.0, hertz("chip.nand_interface")? * edges / 1e6, "Mb/s a pin")
+            .by(why)
             .also("MHz of the core", hertz("chip.core")? / 1e6),
     ])
 }
@@ -59,8 +62,10 @@ pub fn platforms(inputs: &Inputs<'_>) -> Found {
     let clocks = inputs.number("ufs.dram_clock", Dimension::Frequency)?
         / inputs.number("host.dram_clock", Dimension::Frequency)?;
     Ok(vec![
-        Finding::exact("storage", "32 GB", 32.0, nand, "GiB", "four chips of 64 Gb"),
-        Finding::exact("half", "half the media", 2.0, ufs / nand, "times", "the UFS platform's storage over it")
+        Finding::of("storage", "32 GB").exact(32.0, nand, "GiB").by("four chips of 64 Gb"),
+        Finding::of("half", "half the media")
+            .exact(2.0, ufs / nand, "times")
+            .by("the UFS platform's storage over it")
             .also("times the DRAM clock", clocks)
             .also("GiB of DRAM", inputs.bytes("host.dram")? / gib),
     ])
@@ -68,7 +73,7 @@ pub fn platforms(inputs: &Inputs<'_>) -> Found {
 
 pub fn interfaces(inputs: &Inputs<'_>) -> Found {
     let lane = inputs.number("ufs.lane", Dimension::Frequency)? * inputs.count("ufs.lanes")? as f64 / 8.0;
-    let coded = inputs.numbers("ufs.coded", Dimension::Bits)?;
+    let [payload, line] = inputs.exactly("ufs.coded", Dimension::Bits)?;
     let emmc =
         inputs.number("emmc.clock", Dimension::Frequency)? * 2.0 * inputs.number("emmc.width", Dimension::Bits)? / 8.0;
     let ddr4 =
@@ -78,38 +83,27 @@ pub fn interfaces(inputs: &Inputs<'_>) -> Found {
     let pins = inputs.numbers("pins.emmc", Dimension::Count)?.iter().sum::<f64>();
     let ufs_pins = inputs.numbers("pins.ufs", Dimension::Count)?;
     let lpddr3 = inputs.numbers("pins.lpddr3", Dimension::Count)?;
-    let [payload, line] = coded[..] else {
-        return Err(CheckError::NoAnswer("a line code has two numbers of bits".to_owned()));
-    };
     let crossings = run(&prototype(inputs, true)?, load(Op::Read, 65536, 4, false, inputs))?.bus_crossings;
     let most = ufs_pins.iter().copied().fold(pins, f64::max);
     Ok(vec![
-        Finding::exact("ufs", "1,200 MB/s", 1200.0, lane * payload / line / 1e6, "MB/s", "two lanes of 6 Gb/s, 8b10b"),
-        Finding::exact("emmc", "400 MB/s", 400.0, emmc / 1e6, "MB/s", "8 bits at 200 MHz, both edges"),
-        Finding::exact("ddr4", "25.6 GB/s", 25.6, ddr4 / 1e9, "GB/s", "64 bits, 3,200 MT/s"),
-        Finding::within(
-            "lpddr3",
-            "over 12 GB/s",
-            lpddr3_rate / 1e9,
-            "GB/s",
-            (12.0, f64::INFINITY),
-            "a channel of 64 bits, at the 1,600 Mb/s a pin of table 1",
-        ),
-        Finding::exact("emmc-pins", "12", 12.0, pins, "pins", "8 of data, 1 of commands, 3 others"),
-        Finding::exact(
-            "crossings",
-            "a read crosses the DRAM bus twice",
-            2.0,
-            crossings,
-            "bytes on the bus for each byte",
-            "counted: from the device to the DMA engine, and from there to memory",
-        ),
-        Finding::trend(
-            "pins",
-            "a DRAM interface has more pins",
-            lpddr3.iter().all(|lpddr3| *lpddr3 > most),
-            (lpddr3.iter().copied().fold(f64::INFINITY, f64::min) / most, "times the pins"),
-            "LPDDR3 of 16 bits beside the widest storage interface",
-        ),
+        Finding::of("ufs", "1,200 MB/s")
+            .exact(1200.0, lane * payload / line / 1e6, "MB/s")
+            .by("two lanes of 6 Gb/s, 8b10b"),
+        Finding::of("emmc", "400 MB/s").exact(400.0, emmc / 1e6, "MB/s").by("8 bits at 200 MHz, both edges"),
+        Finding::of("ddr4", "25.6 GB/s").exact(25.6, ddr4 / 1e9, "GB/s").by("64 bits, 3,200 MT/s"),
+        Finding::of("lpddr3", "over 12 GB/s")
+            .within(lpddr3_rate / 1e9, "GB/s", (12.0, f64::INFINITY))
+            .by("a channel of 64 bits, at the 1,600 Mb/s a pin of table 1"),
+        Finding::of("emmc-pins", "12").exact(12.0, pins, "pins").by("8 of data, 1 of commands, 3 others"),
+        Finding::of("crossings", "a read crosses the DRAM bus twice")
+            .exact(2.0, crossings, "bytes on the bus for each byte")
+            .by("counted: from the device to the DMA engine, and from there to memory"),
+        Finding::of("pins", "a DRAM interface has more pins")
+            .trend(
+                lpddr3.iter().all(|lpddr3| *lpddr3 > most),
+                lpddr3.iter().copied().fold(f64::INFINITY, f64::min) / most,
+                "times the pins",
+            )
+            .by("LPDDR3 of 16 bits beside the widest storage interface"),
     ])
 }

@@ -49,32 +49,23 @@ pub fn overhead(inputs: &Inputs<'_>) -> Found {
     let (least, most) = (overheads[CHUNKS.len() - 1], overheads[0]);
     let why = "protocol bandwidth is of a whole command, interface bandwidth of its transfer alone";
     Ok(vec![
-        Finding::within(
-            "interface",
-            "366.7 MB/s at 512 KB",
-            largest,
-            "MB/s",
-            (366.7 * 0.97, 366.7 * 1.03),
-            "512 KB through the DMA engine, its set-up, and the invalidation of 512 KB",
-        ),
-        Finding::within("overhead-512k", "3.8% at 512 KB", least, "%", (2.8, 4.8), why),
-        Finding::within("overhead-4k", "66.8% at 4 KB", most, "%", (62.8, 70.8), why),
-        Finding::trend(
-            "falls",
-            "the relative overhead shrinks as the chunk grows",
-            overheads.windows(2).all(|pair| pair[0] > pair[1]),
-            (overheads[4], "% at 64 KB"),
-            "a command costs the same for every chunk; the UFS curve of figure 7 has no number in the text",
-        ),
-        Finding::trend(
-            "ufs",
-            "the protocol's latency is consistently smaller than that of UFS",
-            latencies.iter().all(|(ours, ufs)| ours < ufs),
-            (first.1 / first.0, "times the prototype's latency at 4 KB, UFS"),
-            "a command also goes through the host controller, and as UPIUs over the link. What it costs on processors and \
-             firmware is the prototype's, by our assumption",
-        )
-        .also("at 512 KB", last.1 / last.0),
+        Finding::of("interface", "366.7 MB/s at 512 KB")
+            .within(largest, "MB/s", (366.7 * 0.97, 366.7 * 1.03))
+            .by("512 KB through the DMA engine, its set-up, and the invalidation of 512 KB"),
+        Finding::of("overhead-512k", "3.8% at 512 KB").within(least, "%", (2.8, 4.8)).by(why),
+        Finding::of("overhead-4k", "66.8% at 4 KB").within(most, "%", (62.8, 70.8)).by(why),
+        Finding::of("falls", "the relative overhead shrinks as the chunk grows")
+            .trend(overheads.windows(2).all(|pair| pair[0] > pair[1]), overheads[4], "% at 64 KB")
+            .by("a command costs the same for every chunk; the UFS curve of figure 7 has no number in the text"),
+        Finding::of("ufs", "the protocol's latency is consistently smaller than that of UFS")
+            .trend(
+                latencies.iter().all(|(ours, ufs)| ours < ufs),
+                first.1 / first.0,
+                "times the prototype's latency at 4 KB, UFS",
+            )
+            .by("a command also goes through the host controller, and as UPIUs over the link. What it costs on \
+                 processors and firmware is the prototype's, by our assumption")
+            .also("at 512 KB", last.1 / last.0),
     ])
 }
 
@@ -103,38 +94,25 @@ pub fn buffers(inputs: &Inputs<'_>) -> Found {
         })
         .collect();
     Ok(vec![
-        Finding::within(
-            "peak",
-            "436 MB/s, 256 KB chunks, 512 KB buffer",
-            large[2],
-            "MB/s",
-            (436.0 * 0.97, 436.0 * 1.03),
-            "four threads keep the DMA engine busy: its rate, less its set-up before each 256 KB",
-        ),
-        Finding::trend(
-            "flat",
-            "no gain with more than 512 KB of buffer",
-            flat < 1.02,
-            (flat, "times from 512 KB to 2 MB"),
-            "beyond 512 KB the DMA engine is the limit for every chunk",
-        ),
-        Finding::trend(
-            "contention",
-            "at 128 KB, 256 KB chunks are slower than 64 KB",
-            large[0] < small[0],
-            (large[0] / small[0], "of 64 KB chunks"),
-            "a command fills the buffer, so the next one waits until it has been read out",
-        )
-        .also("MB/s of 256 KB chunks", large[0])
-        .also("MB/s of 64 KB chunks", small[0]),
-        Finding::trend(
-            "small-chunks",
-            "small chunks peak with less buffer",
-            peaks.windows(2).all(|pair| pair[0] <= pair[1]) && peaks[0] < peaks[3],
-            (peaks[3] as f64 / KIB as f64, "KB for 98% of the peak, 256 KB chunks"),
-            "four requests fit into less",
-        )
-        .also("KB for 4 KB chunks", peaks[0] as f64 / KIB as f64),
+        Finding::of("peak", "436 MB/s, 256 KB chunks, 512 KB buffer")
+            .within(large[2], "MB/s", (436.0 * 0.97, 436.0 * 1.03))
+            .by("four threads keep the DMA engine busy: its rate, less its set-up before each 256 KB"),
+        Finding::of("flat", "no gain with more than 512 KB of buffer")
+            .trend(flat < 1.02, flat, "times from 512 KB to 2 MB")
+            .by("beyond 512 KB the DMA engine is the limit for every chunk"),
+        Finding::of("contention", "at 128 KB, 256 KB chunks are slower than 64 KB")
+            .trend(large[0] < small[0], large[0] / small[0], "of 64 KB chunks")
+            .by("a command fills the buffer, so the next one waits until it has been read out")
+            .also("MB/s of 256 KB chunks", large[0])
+            .also("MB/s of 64 KB chunks", small[0]),
+        Finding::of("small-chunks", "small chunks peak with less buffer")
+            .trend(
+                peaks.windows(2).all(|pair| pair[0] <= pair[1]) && peaks[0] < peaks[3],
+                peaks[3] as f64 / KIB as f64,
+                "KB for 98% of the peak, 256 KB chunks",
+            )
+            .by("four requests fit into less")
+            .also("KB for 4 KB chunks", peaks[0] as f64 / KIB as f64),
     ])
 }
 
@@ -150,37 +128,19 @@ pub fn chunks(inputs: &Inputs<'_>) -> Found {
     let saturated = CHUNKS.iter().zip(&write).find(|(_, rate)| **rate > 0.95 * write[last]).map(|(chunk, _)| *chunk);
     let grows = |each: &[f64]| each.windows(2).all(|pair| pair[1] >= pair[0]);
     Ok(vec![
-        Finding::within(
-            "read",
-            "432.2 MB/s at 512 KB, depth 4",
-            read[last],
-            "MB/s",
-            (432.2 * 0.97, 432.2 * 1.03),
-            "the DMA engine is the limit, as in figure 8",
-        ),
-        Finding::within(
-            "write",
-            "95.8 MB/s at 512 KB, depth 4",
-            write[last],
-            "MB/s",
-            (95.8 * 0.95, 95.8 * 1.05),
-            "all planes program at once, beside the bus; the text does not name the NAND",
-        ),
-        Finding::trend(
-            "saturates",
-            "writes nearly saturated at 64 KB",
-            saturated == Some(64 * KIB),
-            (write[4] / write[last] * 100.0, "% of the throughput at 512 KB"),
-            "the least chunk with 95%: four threads have two programs for each plane, and at 32 KB one",
-        )
-        .also("% at 32 KB", write[3] / write[last] * 100.0),
-        Finding::trend(
-            "grows",
-            "throughput grows with the chunk",
-            grows(&read) && grows(&write),
-            (read[0], "MB/s of 4 KB reads, depth 4"),
-            "a command and a transfer cost the same for every chunk",
-        ),
+        Finding::of("read", "432.2 MB/s at 512 KB, depth 4")
+            .within(read[last], "MB/s", (432.2 * 0.97, 432.2 * 1.03))
+            .by("the DMA engine is the limit, as in figure 8"),
+        Finding::of("write", "95.8 MB/s at 512 KB, depth 4")
+            .within(write[last], "MB/s", (95.8 * 0.95, 95.8 * 1.05))
+            .by("all planes program at once, beside the bus; the text does not name the NAND"),
+        Finding::of("saturates", "writes nearly saturated at 64 KB")
+            .trend(saturated == Some(64 * KIB), write[4] / write[last] * 100.0, "% of the throughput at 512 KB")
+            .by("the least chunk with 95%: four threads have two programs for each plane, and at 32 KB one")
+            .also("% at 32 KB", write[3] / write[last] * 100.0),
+        Finding::of("grows", "throughput grows with the chunk")
+            .trend(grows(&read) && grows(&write), read[0], "MB/s of 4 KB reads, depth 4")
+            .by("a command and a transfer cost the same for every chunk"),
     ])
 }
 
@@ -208,7 +168,9 @@ pub fn ufs(inputs: &Inputs<'_>) -> Found {
     let bars = beside_ufs(inputs)?;
     let trend = |name, paper, (ours, theirs): (f64, f64), higher: bool, why| {
         let holds = if higher { ours > theirs } else { ours < theirs };
-        Finding::trend(name, paper, holds, (ours / theirs, "of UFS"), why)
+        Finding::of(name, paper)
+            .trend(holds, ours / theirs, "of UFS")
+            .by(why)
             .also("MB/s", ours)
             .also("MB/s of UFS", theirs)
     };

@@ -2,12 +2,12 @@
 //! `nand` as it is.
 
 use fulgurite_nand::{Geometry, Parts, Profile};
-use fulgurite_sim::flash::{Arrivals, FlashSystem, Pattern, Requests};
+use fulgurite_sim::flash::{Arrivals, Pattern};
 use fulgurite_sim::paging::DeviceKind;
-use fulgurite_sim::{Planted, Time};
 
 use super::memory::flash;
 use crate::check::{CheckError, Finding, Found, Inputs};
+use crate::models::flash::asked;
 
 /// Reads of a run that is reported, and the least.
 const READS: u64 = 40_000;
@@ -18,48 +18,21 @@ const QUEUES: (u32, u32) = (4, 64);
 const DEPTH: u32 = 256;
 
 /// Pages that a device reads in a second, with a number of requests under way.
-fn reads_per_s(
-    inputs: &Inputs<'_>,
-    (nand, filled): (Profile, f64),
-    pattern: Pattern,
-    depth: u32,
-) -> Result<f64, CheckError> {
+fn reads_per_s(inputs: &Inputs<'_>, nand: (Profile, f64), pattern: Pattern, depth: u32) -> Result<f64, CheckError> {
     let count = inputs.volume(READS).max(READS_LEAST);
-    let requests = Requests {
-        arrivals: Arrivals::Closed(depth),
-        pattern,
-        reads: 1.0,
-        bytes: u64::from(nand.geometry.page_bytes()),
-        warm_up: count / 10,
-        count,
-    };
-    let system = FlashSystem {
-        nand,
-        filled,
-        aged: 0,
-        link_command: Time::ZERO,
-        link_rate: 1e12,
-        requests,
-        trace: None,
-        explain: false,
-        planted: Planted::None,
-    };
-    Ok(system.run(inputs.seed)?.requests_per_s)
-}
-
-fn no_answer(error: impl std::fmt::Display) -> CheckError {
-    CheckError::NoAnswer(error.to_string())
+    let requests = (Arrivals::Closed(depth), pattern, 1.0);
+    Ok(asked((nand.0, nand.1, 0), requests, count, inputs.seed)?.requests_per_s)
 }
 
 pub fn run(inputs: &Inputs<'_>) -> Found {
-    let device = flash(inputs, inputs.time("technology.mlc.read")?)?.device().map_err(no_answer)?;
+    let device = flash(inputs, inputs.time("technology.mlc.read")?)?.device()?;
     let DeviceKind::Nand(whole, filled) = device else {
-        return Err(no_answer("the flash is no NAND"));
+        return Err(CheckError::no_answer("the flash is no NAND"));
     };
     // One package with `planes_per_die` planes.
     let package = |planes_per_die: u32| -> Result<Profile, CheckError> {
         let parts = Parts { channels: 1, planes_per_die, ..whole.geometry.parts() };
-        Ok(Profile { geometry: Geometry::new(parts).map_err(no_answer)?, ..whole })
+        Ok(Profile { geometry: Geometry::new(parts).map_err(CheckError::no_answer)?, ..whole })
     };
     let with = |registers: u32| -> Result<f64, CheckError> {
         let mut plane = package(1)?;
@@ -80,27 +53,18 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let order = first(true)? / first(false)?;
     let (blocked, longer, passing) = (queued(QUEUES.0, false)?, queued(QUEUES.1, false)?, queued(QUEUES.0, true)?);
     Ok(vec![
-        Finding::trend(
-            "registers",
-            "two registers hide the transfer time of the interface",
-            registers > 1.0,
-            (registers, "times the reads of a plane with one"),
-            "one register sends while the other one reads",
-        ),
-        Finding::trend(
-            "commands-first",
-            "commands before return data keep planes from being idle",
-            order > 1.0,
-            (order, "times the reads, four planes on a bus"),
-            "a command that waits for data leaves its plane idle for a transfer",
-        ),
-        Finding::trend(
+        Finding::of("registers", "two registers hide the transfer time of the interface")
+            .trend(registers > 1.0, registers, "times the reads of a plane with one")
+            .by("one register sends while the other one reads"),
+        Finding::of("commands-first", "commands before return data keep planes from being idle")
+            .trend(order > 1.0, order, "times the reads, four planes on a bus")
+            .by("a command that waits for data leaves its plane idle for a transfer"),
+        Finding::of(
             "head-of-line",
             "a command whose die has no place in its queue holds up the whole queue of the FTL",
-            blocked < longer && blocked < passing,
-            (passing / blocked, "times the reads where commands may pass it"),
-            "queues of four at each die; longer ones make it rarer",
         )
+        .trend(blocked < longer && blocked < passing, passing / blocked, "times the reads where commands may pass it")
+        .by("queues of four at each die; longer ones make it rarer")
         .also("times the reads with queues of 64", longer / blocked),
     ])
 }

@@ -24,7 +24,7 @@ pub fn gains(inputs: &Inputs<'_>) -> Result<Vec<(String, f64)>, CheckError> {
     let (mlc, longer) = (inputs.time("flash.mlc")?, inputs.share("filebench.write_longer")?);
     let flash = Flash { program: Time((mlc.0 as f64 * longer) as u64), ..flash(inputs, mlc)? };
     if pages.len() != synced.len() || names.split(", ").count() != pages.len() {
-        return Err(CheckError::NoAnswer("each personality needs its pages and its writes".to_owned()));
+        return Err(CheckError::no_answer("each personality needs its pages and its writes"));
     }
     let (object, dram) = (page(inputs)?, inputs.bytes("dram.size")? as u64);
     let count = inputs.volume(inputs.count("filebench.accesses")?).max(PAGES_LEAST);
@@ -44,37 +44,27 @@ pub fn gains(inputs: &Inputs<'_>) -> Result<Vec<(String, f64)>, CheckError> {
 pub fn run(inputs: &Inputs<'_>) -> Found {
     let gains = gains(inputs)?;
     let [oltp, varmail, files, proxy, web] = &gains[..] else {
-        return Err(CheckError::NoAnswer("there are five personalities".to_owned()));
+        return Err(CheckError::no_answer("there are five personalities"));
     };
     let mut found = vec![
-        Finding::trend(
-            "oltp",
-            "OLTP: 1.1x",
-            oltp.1 > 1.0,
-            (oltp.1, "times over the SSD"),
-            "random records: a page for a fault with its software; the benchmark's own computing, which both systems \
-             share, is not in the text",
-        ),
-        Finding::trend(
-            "varmail",
-            "Varmail: 3x",
-            varmail.1 > 1.0 && varmail.1 > oltp.1,
-            (varmail.1, "times over the SSD"),
-            "each mail is synced, and NVMM's cache is not volatile",
-        ),
+        Finding::of("oltp", "OLTP: 1.1x")
+            .trend(oltp.1 > 1.0, oltp.1, "times over the SSD")
+            .by("random records: a page for a fault with its software; the benchmark's own computing, which both \
+                 systems share, is not in the text"),
+        Finding::of("varmail", "Varmail: 3x")
+            .trend(varmail.1 > 1.0 && varmail.1 > oltp.1, varmail.1, "times over the SSD")
+            .by("each mail is synced, and NVMM's cache is not volatile"),
     ];
     for (name, paper, (_, gain)) in [
         ("fileserver", "Fileserver: below 1", files),
         ("webproxy", "Webproxy: below 1", proxy),
         ("webserver", "Webserver: below 1", web),
     ] {
-        found.push(Finding::trend(
-            name,
-            paper,
-            *gain < 1.0,
-            (*gain, "times over the SSD"),
-            "files in one go: Linux reads ahead, and NVMM takes a miss for each page",
-        ));
+        found.push(
+            Finding::of(name, paper)
+                .trend(*gain < 1.0, *gain, "times over the SSD")
+                .by("files in one go: Linux reads ahead, and NVMM takes a miss for each page"),
+        );
     }
     Ok(found)
 }

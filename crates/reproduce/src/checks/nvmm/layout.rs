@@ -18,29 +18,20 @@ pub fn addresses(inputs: &Inputs<'_>) -> Found {
     let is_local = |controller| Controller(controller).is_local();
     let local = is_local(0) && is_local((1 << ours[0]) - 1) && !is_local(1) && !is_local((1 << ours[0]) - 2);
     Ok(vec![
-        Finding::trend(
-            "widths",
-            "20, 28 and 16 bits",
-            ours.map(f64::from) == [controller, page, byte] && last.bits() == u64::MAX,
-            (f64::from(ours.iter().sum::<u32>()), "bits"),
-            "format::Address, whose largest fields fill 64 bits",
-        ),
-        Finding::exact("managed", "16 TB a controller", 16.0, managed, "TiB", "page and byte of format::Address"),
-        Finding::exact(
-            "pages",
-            "2^48 pages system-wide",
-            48.0,
-            f64::from(ours[0] + ours[1]),
-            "bits",
-            "controller and page",
-        ),
-        Finding::trend(
-            "local",
-            "controllers all 0 and all 1 are local",
-            local,
-            (2.0, "local controllers"),
-            "format::Controller::is_local",
-        ),
+        Finding::of("widths", "20, 28 and 16 bits")
+            .trend(
+                ours.map(f64::from) == [controller, page, byte] && last.bits() == u64::MAX,
+                f64::from(ours.iter().sum::<u32>()),
+                "bits",
+            )
+            .by("format::Address, whose largest fields fill 64 bits"),
+        Finding::of("managed", "16 TB a controller").exact(16.0, managed, "TiB").by("page and byte of format::Address"),
+        Finding::of("pages", "2^48 pages system-wide")
+            .exact(48.0, f64::from(ours[0] + ours[1]), "bits")
+            .by("controller and page"),
+        Finding::of("local", "controllers all 0 and all 1 are local")
+            .trend(local, 2.0, "local controllers")
+            .by("format::Controller::is_local"),
     ])
 }
 
@@ -53,30 +44,16 @@ pub fn entries(inputs: &Inputs<'_>) -> Found {
     let all = inputs.count("table.entries")? as f64;
     let same = fields.len() == ours.len() && fields.iter().zip(ours).all(|(stated, ours)| *stated == f64::from(ours));
     Ok(vec![
-        Finding::trend(
-            "fields",
-            "34 + 30 + 32 + 24 + 8 bits",
-            same,
-            (fields.iter().sum::<f64>(), "bits"),
-            "format::PageEntry",
-        ),
-        Finding::exact("size", "16 bytes", 16.0, bytes, "B", "size of format::PageEntry"),
-        Finding::exact(
-            "table",
-            "4 GB",
-            4.0,
-            heads * bytes / (1u64 << 30) as f64,
-            "GiB",
-            "an entry for each page of a controller",
-        ),
-        Finding::exact(
-            "versions",
-            "three old versions a page",
-            3.0,
-            (all - heads) / heads,
-            "versions",
-            "1G entries, of which 256M are heads",
-        ),
+        Finding::of("fields", "34 + 30 + 32 + 24 + 8 bits")
+            .trend(same, fields.iter().sum::<f64>(), "bits")
+            .by("format::PageEntry"),
+        Finding::of("size", "16 bytes").exact(16.0, bytes, "B").by("size of format::PageEntry"),
+        Finding::of("table", "4 GB")
+            .exact(4.0, heads * bytes / (1u64 << 30) as f64, "GiB")
+            .by("an entry for each page of a controller"),
+        Finding::of("versions", "three old versions a page")
+            .exact(3.0, (all - heads) / heads, "versions")
+            .by("1G entries, of which 256M are heads"),
     ])
 }
 
@@ -106,30 +83,17 @@ pub fn vectors(inputs: &Inputs<'_>) -> Found {
         right += u32::from(valid.is_some_and(|valid| shown(valid) == stated));
     }
     let is = |valid: Option<u32>, stated: &str| valid.is_some_and(|valid| shown(valid) == stated);
-    let ones = |valid: Option<u32>| (f64::from(valid.unwrap_or(0).count_ones()), "segments");
+    let ones = |valid: Option<u32>| f64::from(valid.unwrap_or(0).count_ones());
     Ok(vec![
-        Finding::trend(
-            "worn",
-            "11101101 00010000 00000010 00000000",
-            is(worn, "11101101 00010000 00000010 00000000"),
-            ones(worn),
-            "format::place_positional at 53, with 56 and 59 bad and 67 taken",
-        ),
-        Finding::trend(
-            "few",
-            "00100100 00000000 00000000 00000000",
-            is(few, "00100100 00000000 00000000 00000000"),
-            ones(few),
-            "segments 2 and 5 at 17",
-        ),
-        Finding::exact(
-            "distances",
-            "3, 5, 11, 13, 19, 21, 27",
-            7.0,
-            f64::from(right),
-            "vectors",
-            "two free pages at each distance, bit for bit",
-        ),
+        Finding::of("worn", "11101101 00010000 00000010 00000000")
+            .trend(is(worn, "11101101 00010000 00000010 00000000"), ones(worn), "segments")
+            .by("format::place_positional at 53, with 56 and 59 bad and 67 taken"),
+        Finding::of("few", "00100100 00000000 00000000 00000000")
+            .trend(is(few, "00100100 00000000 00000000 00000000"), ones(few), "segments")
+            .by("segments 2 and 5 at 17"),
+        Finding::of("distances", "3, 5, 11, 13, 19, 21, 27")
+            .exact(7.0, f64::from(right), "vectors")
+            .by("two free pages at each distance, bit for bit"),
     ])
 }
 
@@ -152,14 +116,16 @@ pub fn technologies(inputs: &Inputs<'_>) -> Found {
     // In the order of the table, slowest last.
     let reads: Vec<f64> = pcm.iter().chain(&divided).copied().chain([slc.0 as f64, mlc.0 as f64]).collect();
     Ok(vec![
-        Finding::exact("slc", "SLC / 8, / 4 and / 2", 3.0, if is_divided { 3.0 } else { 0.0 }, "rows", "25 µs divided"),
-        Finding::trend(
-            "order",
-            "DDR3, PCM, SLC, MLC",
-            reads.windows(2).all(|pair| pair[0] < pair[1]) && reads[0] >= dram.0 as f64 && rises && erases,
-            (mlc.as_ns() / dram.as_ns(), "times DRAM's read, MLC"),
-            "reads, writes and erases in the order of the table",
-        ),
+        Finding::of("slc", "SLC / 8, / 4 and / 2")
+            .exact(3.0, if is_divided { 3.0 } else { 0.0 }, "rows")
+            .by("25 µs divided"),
+        Finding::of("order", "DDR3, PCM, SLC, MLC")
+            .trend(
+                reads.windows(2).all(|pair| pair[0] < pair[1]) && reads[0] >= dram.0 as f64 && rises && erases,
+                mlc.as_ns() / dram.as_ns(),
+                "times DRAM's read, MLC",
+            )
+            .by("reads, writes and erases in the order of the table"),
     ])
 }
 
@@ -171,21 +137,12 @@ pub fn prices(inputs: &Inputs<'_>) -> Found {
     let faster = onfi.windows(2).all(|pair| pair[0] < pair[1]) && onfi.iter().all(|rate| *rate > array);
     let last = onfi.last().copied().unwrap_or_default();
     let mut found = vec![
-        Finding::trend(
-            "onfi",
-            "the array gives 330 MB/s, ONFI 3 moves 400 and ONFI 4 800",
-            faster,
-            (last / array, "times the array's rate, ONFI 4"),
-            "from ONFI 3 on the bus is faster than the array",
-        ),
-        Finding::within(
-            "ratio",
-            "flash under $0.50, DRAM over $10 a GB",
-            dram / flash,
-            "times",
-            (20.0, f64::INFINITY),
-            "both bounds: at least this much",
-        ),
+        Finding::of("onfi", "the array gives 330 MB/s, ONFI 3 moves 400 and ONFI 4 800")
+            .trend(faster, last / array, "times the array's rate, ONFI 4")
+            .by("from ONFI 3 on the bus is faster than the array"),
+        Finding::of("ratio", "flash under $0.50, DRAM over $10 a GB")
+            .within(dram / flash, "times", (20.0, f64::INFINITY))
+            .by("both bounds: at least this much"),
     ];
     found.extend(device::run(inputs)?);
     Ok(found)

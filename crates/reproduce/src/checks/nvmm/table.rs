@@ -14,7 +14,7 @@ const STEPS: u32 = 20_000;
 /// Writes, roll backs and deletions at random. Returns how many of the pages' chains differ from
 /// the lists, how many versions were made, and how many entries the longest chain had.
 fn differing(inputs: &Inputs<'_>, versions: usize) -> Result<(u32, u32, usize), CheckError> {
-    let full = |_| CheckError::NoAnswer("the page table is full".to_owned());
+    let full = |_| CheckError::no_answer("the page table is full");
     let mut table = Table::new(PAGES, PAGES * (versions as u32 + 1));
     let mut lists: Vec<Vec<PageEntry>> = vec![Vec::new(); PAGES as usize];
     let mut random = Random::new(inputs.seed, 10);
@@ -53,22 +53,12 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let versions = (entries >> fulgurite_format::PAGE_BITS) as usize - 1;
     let (wrong, written, longest) = differing(inputs, versions)?;
     Ok(vec![
-        Finding::within(
-            "chains",
-            "the old mapping moves to a free entry, and the new one points to it",
-            f64::from(wrong),
-            "chains that differ from a list",
-            (0.0, 0.0),
-            "store::Table under writes, roll backs and deletions at random",
-        )
-        .also("versions written", f64::from(written)),
-        Finding::within(
-            "versions",
-            "three old versions and the newest",
-            longest as f64,
-            "entries of the longest chain",
-            (4.0, 4.0),
-            "a table of as many entries for each page as the paper's",
-        ),
+        Finding::of("chains", "the old mapping moves to a free entry, and the new one points to it")
+            .within(f64::from(wrong), "chains that differ from a list", (0.0, 0.0))
+            .by("store::Table under writes, roll backs and deletions at random")
+            .also("versions written", f64::from(written)),
+        Finding::of("versions", "three old versions and the newest")
+            .within(longest as f64, "entries of the longest chain", (4.0, 4.0))
+            .by("a table of as many entries for each page as the paper's"),
     ])
 }

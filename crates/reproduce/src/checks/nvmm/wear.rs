@@ -28,35 +28,20 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let year = 365.25;
     let years = half * devices / year / amplification;
     Ok(vec![
-        Finding::within(
-            "one-device",
-            "half in just under two days, all in three",
-            later,
-            "times as long until all is gone",
-            (stated * 0.95, stated * 1.05),
-            "living pages share the writes; how far pages differ was chosen to fit",
-        ),
-        Finding::within(
-            "half",
-            "1,000 devices: half in two to three years",
-            years,
-            "years",
-            (2.0, 3.0),
-            "a thousand times one device's days, over what the store writes for each page at 80% full, which the text \
-             does not say",
-        )
-        .also("pages written for each page", amplification)
-        .also("years without that", half * devices / year),
-        Finding::within(
-            "all",
-            "all in four to five",
-            years * later,
-            "years",
-            (4.0, 5.0),
-            "the same pages, a thousand times as many. The text's days and years differ by a factor that \
-             it does not name: what is written for each page",
-        )
-        .also("the least factor between the text's days and years", all * devices / year / 5.0)
-        .also("the most", half * devices / year / 2.0),
+        Finding::of("one-device", "half in just under two days, all in three")
+            .within(later, "times as long until all is gone", (stated * 0.95, stated * 1.05))
+            .by("living pages share the writes; how far pages differ was chosen to fit"),
+        Finding::of("half", "1,000 devices: half in two to three years")
+            .within(years, "years", (2.0, 3.0))
+            .by("a thousand times one device's days, over what the store writes for each page at 80% full, which the \
+                 text does not say")
+            .also("pages written for each page", amplification)
+            .also("years without that", half * devices / year),
+        Finding::of("all", "all in four to five")
+            .within(years * later, "years", (4.0, 5.0))
+            .by("the same pages, a thousand times as many. The text's days and years differ by a factor that it does \
+                 not name: what is written for each page")
+            .also("the least factor between the text's days and years", all * devices / year / 5.0)
+            .also("the most", half * devices / year / 2.0),
     ])
 }

@@ -36,12 +36,6 @@ const FULLEST: f64 = 0.95;
 /// Linux's SWAP_CLUSTER_MAX. It costs nothing of its own: `swap.fault` is a whole fault.
 const RECLAIMED_AT_ONCE: u32 = 32;
 
-/// One SSD.
-#[derive(Clone, Copy, Debug)]
-pub struct Ssd {
-    shape: RatedShape,
-}
-
 /// What came of a program over one backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
@@ -64,7 +58,7 @@ pub struct Backends<'i> {
 }
 
 /// The SSDs of the calibration whose data sheets say what is needed.
-pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<Ssd>, CheckError> {
+pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<RatedShape>, CheckError> {
     let count = inputs.text("ssd.names")?.split(", ").count();
     let reads = inputs.numbers("ssd.reads", Dimension::Frequency)?;
     let writes = inputs.numbers("ssd.writes", Dimension::Frequency)?;
@@ -75,7 +69,7 @@ pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<Ssd>, CheckError> {
     let channels = inputs.numbers("ssd.channels", Dimension::Count)?;
     let told = [&reads, &writes, &logs, &streams, &read, &write, &channels];
     if told.iter().any(|numbers| numbers.len() != count) {
-        return Err(CheckError::NoAnswer("each SSD needs its reads and writes, random and sequential".to_owned()));
+        return Err(CheckError::no_answer("each SSD needs its reads and writes, random and sequential"));
     }
     let of = |at: usize| RatedShape {
         read: Time(read[at] as u64),
@@ -86,7 +80,7 @@ pub fn ssds(inputs: &Inputs<'_>) -> Result<Vec<Ssd>, CheckError> {
         read_rate: streams[at],
         write_rate: logs[at],
     };
-    Ok((0..count).map(|at| Ssd { shape: of(at) }).collect())
+    Ok((0..count).map(of).collect())
 }
 
 /// Bytes that the store writes for each byte of an object, packed with others.
@@ -117,25 +111,22 @@ impl<'i> Backends<'i> {
         };
         Ok(Backends { inputs, program, dram: (data as f64 * in_dram) as u64 / page * page, page })
     }
-    fn run(&self, ssd: &Ssd, backend: Backend, replacement: ReplacementPolicy) -> Result<Found, CheckError> {
+    fn run(&self, ssd: &RatedShape, backend: Backend, replacement: ReplacementPolicy) -> Result<Found, CheckError> {
         let system = PagingSystem {
             cores: self.inputs.count("programs.cores")? as u32,
             dram: self.dram,
             page: self.page,
             replacement,
-            device: Some(DeviceKind::Rated(ssd.shape)),
+            device: Some(DeviceKind::Rated(*ssd)),
             ..base(self.program, backend)
         };
         let Outcome { rate, miss_ratio, written, .. } = run(&system, self.inputs.seed)?;
-        let of_raw = rate * miss_ratio / ssd.shape.reads_per_s;
+        let of_raw = rate * miss_ratio / ssd.reads_per_s;
         Ok(Found { rate, misses: miss_ratio, written, of_raw })
     }
     /// A log of whole pages or of objects. `signal`: until the miss is known.
     fn logged(&self, unit: Unit, signal: Time) -> Result<RuntimeCosts, CheckError> {
-        let parts = self.inputs.numbers("overhead.parts", Dimension::Time)?;
-        let [_, table, materialize, dematerialize, _] = parts[..] else {
-            return Err(CheckError::NoAnswer("the runtime's overhead has five parts".to_owned()));
-        };
+        let [_, table, materialize, dematerialize, _] = self.inputs.exactly("overhead.parts", Dimension::Time)?;
         Ok(RuntimeCosts {
             unit,
             signal,
@@ -148,15 +139,12 @@ impl<'i> Backends<'i> {
         })
     }
     fn signal(&self) -> Result<Time, CheckError> {
-        let parts = self.inputs.numbers("overhead.parts", Dimension::Time)?;
-        let [miss, .., signal] = parts[..] else {
-            return Err(CheckError::NoAnswer("the runtime's overhead has five parts".to_owned()));
-        };
+        let [miss, .., signal] = self.inputs.exactly::<5>("overhead.parts", Dimension::Time)?;
         Ok(Time((miss + signal) as u64))
     }
     /// A page for each object, over a cache of objects and a log of them. Without packing, each
     /// object takes a page of the log.
-    pub fn objects(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+    pub fn objects(&self, ssd: &RatedShape) -> Result<Found, CheckError> {
         if self.inputs.planted == Some(Planted::Unpacked) {
             return self.pages(ssd);
         }
@@ -166,12 +154,12 @@ impl<'i> Backends<'i> {
         self.run(ssd, Backend::Runtime(costs), ReplacementPolicy::S3Fifo)
     }
     /// Pages, over a log of pages.
-    pub fn pages(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+    pub fn pages(&self, ssd: &RatedShape) -> Result<Found, CheckError> {
         let costs = self.logged(Unit::Page, self.signal()?)?;
         self.run(ssd, Backend::Runtime(costs), ReplacementPolicy::S3Fifo)
     }
     /// A pager of the operating system that writes to a log.
-    pub fn logged_swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+    pub fn logged_swap(&self, ssd: &RatedShape) -> Result<Found, CheckError> {
         let fault = self.inputs.time("swap.fault")?;
         let costs = RuntimeCosts {
             table: Time::ZERO,
@@ -184,27 +172,20 @@ impl<'i> Backends<'i> {
     }
     /// Swap, in place, by a pager that was made for disks: it also reads the neighbours of the page
     /// that is missed, which are of no use to random accesses.
-    pub fn swap(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+    pub fn swap(&self, ssd: &RatedShape) -> Result<Found, CheckError> {
         self.swap_of(ssd, self.inputs.count("swap.around")? as u32)
     }
     /// Swap, if it read the page that is missed alone.
-    pub fn swap_of_one(&self, ssd: &Ssd) -> Result<Found, CheckError> {
+    pub fn swap_of_one(&self, ssd: &RatedShape) -> Result<Found, CheckError> {
         self.swap_of(ssd, 1)
     }
-    fn swap_of(&self, ssd: &Ssd, cluster: u32) -> Result<Found, CheckError> {
+    fn swap_of(&self, ssd: &RatedShape, cluster: u32) -> Result<Found, CheckError> {
         let costs = SystemCosts {
             fault: self.inputs.time("swap.fault")?,
-            locked: Time::ZERO,
-            submit: Time::ZERO,
-            complete: Time::ZERO,
-            switch: Time::ZERO,
             cluster,
             slots: Slots::Swap,
             batch: RECLAIMED_AT_ONCE,
-            reclaim: Time::ZERO,
-            swap_out: Time::ZERO,
-            shootdown: Time::ZERO,
-            interrupted: Time::ZERO,
+            ..SystemCosts::default()
         };
         self.run(ssd, Backend::System(costs), ReplacementPolicy::Clock)
     }

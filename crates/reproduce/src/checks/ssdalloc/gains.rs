@@ -1,6 +1,8 @@
 //! B2, B4, B5 and B6: object-per-page compared with pages and swap, over SSDs.
 
-use super::backends::{Backends, Found as OfBackend, Ssd, ssds};
+use fulgurite_sim::paging::RatedShape;
+
+use super::backends::{Backends, Found as OfBackend, ssds};
 use crate::check::{CheckError, Finding, Found, Inputs};
 use crate::units::Dimension;
 
@@ -15,7 +17,7 @@ struct Three {
     swap: OfBackend,
 }
 
-fn three(backends: &Backends<'_>, ssds: &[Ssd]) -> Result<Vec<Three>, CheckError> {
+fn three(backends: &Backends<'_>, ssds: &[RatedShape]) -> Result<Vec<Three>, CheckError> {
     let of =
         |ssd| Ok(Three { objects: backends.objects(ssd)?, pages: backends.pages(ssd)?, swap: backends.swap(ssd)? });
     ssds.iter().map(of).collect()
@@ -37,7 +39,9 @@ fn ordered(all: &[Three]) -> bool {
 fn order(all: &[Three], mechanism: &'static str) -> Finding {
     let (swap, pages) = gains(all);
     let about = "objects ahead of pages, pages of swap";
-    Finding::trend("order", about, ordered(all), (swap.0, "times over swap at least"), mechanism)
+    Finding::of("order", about)
+        .trend(ordered(all), swap.0, "times over swap at least")
+        .by(mechanism)
         .also("times over swap at most", swap.1)
         .also("times over pages at most", pages.1)
 }
@@ -65,38 +69,25 @@ pub fn programs(inputs: &Inputs<'_>) -> Found {
     let why = "a skewed program over both caches, on three of the five SSDs by their data sheets; the programs' own \
                sizes are not in the slides";
     Ok(vec![
-        Finding::trend(
-            "order",
-            "objects ahead of pages, pages of swap",
-            all_ordered,
-            (ssds.len() as f64, "SSDs with data sheets; RiData's and Kingston's are not at hand"),
-            why,
-        ),
-        Finding::within("swap-least", "4.3x over swap at least", swap.0, "times", (4.0, 18.0), why),
-        Finding::within(
-            "swap-most",
-            "17.4x over swap at most",
-            swap.1,
-            "times",
-            (4.0, 18.0),
+        Finding::of("order", "objects ahead of pages, pages of swap")
+            .trend(all_ordered, ssds.len() as f64, "SSDs with data sheets; RiData's and Kingston's are not at hand")
+            .by(why),
+        Finding::of("swap-least", "4.3x over swap at least").within(swap.0, "times", (4.0, 18.0)).by(why),
+        Finding::of("swap-most", "17.4x over swap at most").within(swap.1, "times", (4.0, 18.0)).by(
             "the same, on the SSD whose random writes are slowest. The slides have no sizes and no accesses of the \
-             programs, and no SSD beside each gain",
+                 programs, and no SSD beside each gain",
         ),
-        Finding::trend("pages-least", "1.3x over pages at least", pages.0 > 1.0, (pages.0, "times"), why),
-        Finding::trend(
-            "pages-most",
-            "1.4-3.5x over pages, less than over swap",
-            pages.1 < swap.1,
-            (pages.1, "times"),
-            "the accesses of the programs, and how many fit beside each other in a page, are not in the slides",
-        ),
-        Finding::trend(
-            "lines",
-            "9 to 36 lines changed",
-            changed < 0.05 && modified.iter().all(|lines| (9.0..=36.0).contains(lines)),
-            (changed * 100.0, "% of a program's lines at most"),
-            "the slides' table",
-        ),
+        Finding::of("pages-least", "1.3x over pages at least").trend(pages.0 > 1.0, pages.0, "times").by(why),
+        Finding::of("pages-most", "1.4-3.5x over pages, less than over swap")
+            .trend(pages.1 < swap.1, pages.1, "times")
+            .by("the accesses of the programs, and how many fit beside each other in a page, are not in the slides"),
+        Finding::of("lines", "9 to 36 lines changed")
+            .trend(
+                changed < 0.05 && modified.iter().all(|lines| (9.0..=36.0).contains(lines)),
+                changed * 100.0,
+                "% of a program's lines at most",
+            )
+            .by("the slides' table"),
     ])
 }
 
@@ -107,14 +98,10 @@ pub fn array(inputs: &Inputs<'_>) -> Found {
     let (objects, pages) = (all[0].objects.misses, all[0].pages.misses);
     Ok(vec![
         order(&all, "uniform accesses to 128 B objects, data 16 times the DRAM; half of them write"),
-        Finding::trend(
-            "misses",
-            "the DRAM holds 1/16 either way",
-            (objects - pages).abs() < 0.01,
-            (objects, "misses for each access"),
-            "without skew a page's other objects are as good as any; the page buffer takes an eighth of the DRAM",
-        )
-        .also("of pages", pages),
+        Finding::of("misses", "the DRAM holds 1/16 either way")
+            .trend((objects - pages).abs() < 0.01, objects, "misses for each access")
+            .by("without skew a page's other objects are as good as any; the page buffer takes an eighth of the DRAM")
+            .also("of pages", pages),
     ])
 }
 
@@ -125,13 +112,9 @@ pub fn memcached(inputs: &Inputs<'_>) -> Found {
     let (of_objects, of_pages) = (all[0].objects.misses, all[0].pages.misses);
     Ok(vec![
         order(&all, "half reads, half writes, of skewed keys; 30 GB of data, 4 GB of DRAM"),
-        Finding::trend(
-            "compact",
-            "RAM as a compact object cache",
-            of_objects < of_pages,
-            (of_objects / of_pages, "of the misses of pages"),
-            "policy::S3Fifo over objects, and over the pages that hold them, in the same bytes",
-        ),
+        Finding::of("compact", "RAM as a compact object cache")
+            .trend(of_objects < of_pages, of_objects / of_pages, "of the misses of pages")
+            .by("policy::S3Fifo over objects, and over the pages that hold them, in the same bytes"),
     ])
 }
 
@@ -139,7 +122,7 @@ pub fn shares(inputs: &Inputs<'_>) -> Found {
     let ssds = ssds(inputs)?;
     let in_dram = inputs.bytes("array.dram")? / inputs.bytes("array.data")?;
     let backends = half_written(inputs, in_dram, 0.0)?;
-    let mean = |of: &dyn Fn(&Ssd) -> Result<OfBackend, CheckError>| -> Result<f64, CheckError> {
+    let mean = |of: &dyn Fn(&RatedShape) -> Result<OfBackend, CheckError>| -> Result<f64, CheckError> {
         let shares: Result<Vec<f64>, CheckError> = ssds.iter().map(|ssd| Ok(of(ssd)?.of_raw)).collect();
         Ok(shares?.iter().sum::<f64>() / ssds.len() as f64)
     };
@@ -148,37 +131,18 @@ pub fn shares(inputs: &Inputs<'_>) -> Found {
     let objects = mean(&|ssd| backends.objects(ssd))?;
     let one_page = mean(&|ssd| backends.swap_of_one(ssd))?;
     Ok(vec![
-        Finding::within(
-            "native",
-            "the native pager: 10% of the SSD",
-            native * 100.0,
-            "%",
-            (10.0 / 1.5, 15.0),
-            "a fault reads eight pages of which one is used, and pages are written in place, the SSD's slowest way",
-        )
-        .also("% if a fault read one page", one_page * 100.0),
-        Finding::within(
-            "aware",
-            "a flash-aware pager: 30%",
-            aware * 100.0,
-            "%",
-            (20.0, 45.0),
-            "whole pages to a log, which cleaning copies, and the system's faults",
-        ),
-        Finding::within(
-            "objects",
-            "90% of raw random reads",
-            objects * 100.0,
-            "%",
-            (60.0, 100.0),
-            "objects to a log, and the runtime beside each read",
-        ),
-        Finding::trend(
-            "order",
-            "10, 30 and 90%",
-            native < aware && aware < objects,
-            (objects / native, "times the native pager's share, objects"),
-            "means over the SSDs",
-        ),
+        Finding::of("native", "the native pager: 10% of the SSD")
+            .within(native * 100.0, "%", (10.0 / 1.5, 15.0))
+            .by("a fault reads eight pages of which one is used, and pages are written in place, the SSD's slowest way")
+            .also("% if a fault read one page", one_page * 100.0),
+        Finding::of("aware", "a flash-aware pager: 30%")
+            .within(aware * 100.0, "%", (20.0, 45.0))
+            .by("whole pages to a log, which cleaning copies, and the system's faults"),
+        Finding::of("objects", "90% of raw random reads")
+            .within(objects * 100.0, "%", (60.0, 100.0))
+            .by("objects to a log, and the runtime beside each read"),
+        Finding::of("order", "10, 30 and 90%")
+            .trend(native < aware && aware < objects, objects / native, "times the native pager's share, objects")
+            .by("means over the SSDs"),
     ])
 }

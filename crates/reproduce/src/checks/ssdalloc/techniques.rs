@@ -16,7 +16,7 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let skew = inputs.share("memcached.skew")?;
     let backends = Backends::of(inputs, in_dram, inputs.share("memcached.writes")?, skew)?;
     let all = ssds(inputs)?;
-    let ssd = all.first().ok_or_else(|| CheckError::NoAnswer("there is no SSD".to_owned()))?;
+    let ssd = all.first().ok_or_else(|| CheckError::no_answer("there is no SSD"))?;
     let (page, object) = (inputs.bytes("page.size")?, inputs.bytes("object.size")?);
     let changed = inputs.numbers("programs.modified", Dimension::Count)?;
     let original = inputs.numbers("programs.lines", Dimension::Count)?;
@@ -39,23 +39,18 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let stated = inputs.numbers("techniques.ticks", Dimension::Count)?;
     let same = stated.iter().zip(counts).filter(|(stated, ours)| **stated == *ours as f64).count();
     Ok(vec![
-        Finding::within(
-            "cells",
-            "SSD swap 1, with a log 2, rewritten 5, SSDAlloc 6 of six",
-            same as f64,
-            "of four rows agree",
-            (4.0, 4.0),
-            "each cell from the models: bytes written, bytes of a miss, misses, share of raw reads, lines changed",
-        )
-        .also("swap", counts[0] as f64)
-        .also("logged swap", counts[1] as f64)
-        .also("SSDAlloc", counts[3] as f64),
-        Finding::trend(
-            "options",
-            "objects or 4 KB pages, a pool or a coalescing allocator",
-            small && objects.written < logged.written,
-            (logged.written / objects.written, "times the bytes written, pages"),
-            "log-structured objects beside log-structured pages",
-        ),
+        Finding::of("cells", "SSD swap 1, with a log 2, rewritten 5, SSDAlloc 6 of six")
+            .within(same as f64, "of four rows agree", (4.0, 4.0))
+            .by("each cell from the models: bytes written, bytes of a miss, misses, share of raw reads, lines changed")
+            .also("swap", counts[0] as f64)
+            .also("logged swap", counts[1] as f64)
+            .also("SSDAlloc", counts[3] as f64),
+        Finding::of("options", "objects or 4 KB pages, a pool or a coalescing allocator")
+            .trend(
+                small && objects.written < logged.written,
+                logged.written / objects.written,
+                "times the bytes written, pages",
+            )
+            .by("log-structured objects beside log-structured pages"),
     ])
 }
