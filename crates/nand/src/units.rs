@@ -34,8 +34,8 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }
 
-/// Reads a number with one of these units, in a range of the base unit. `what` it is, and how one is
-/// written, are for errors.
+/// Reads a number with one of these units, in a range of the base unit. Errors say what it is and
+/// how one is written.
 fn quantity(
     text: &str,
     (what, written): (&str, &str),

@@ -25,6 +25,19 @@ pub struct Check {
     pub run: fn(&Inputs<'_>) -> Result<Vec<Finding>, CheckError>,
 }
 
+impl Paper {
+    /// One of its checks.
+    pub const fn check(
+        self,
+        id: &'static str,
+        about: &'static str,
+        simulated: bool,
+        run: fn(&Inputs<'_>) -> Found,
+    ) -> Check {
+        Check { id, about, paper: self, simulated, run }
+    }
+}
+
 /// Why a check has no findings.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]

@@ -1,7 +1,6 @@
 //! The four publications, each with its calibration.
 
 use crate::calibration::{Calibration, CalibrationError};
-use crate::check::{Check, Found, Inputs};
 
 /// One of the four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,16 +19,6 @@ impl Paper {
     /// All of them, in the order of the checks.
     pub const ALL: [Paper; 4] = [Paper::AstriFlash, Paper::SsdAlloc, Paper::DramInterface, Paper::Nvmm];
 
-    /// One of its checks.
-    pub const fn check(
-        self,
-        id: &'static str,
-        about: &'static str,
-        simulated: bool,
-        run: fn(&Inputs<'_>) -> Found,
-    ) -> Check {
-        Check { id, about, paper: self, simulated, run }
-    }
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

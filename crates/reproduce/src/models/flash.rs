@@ -1,18 +1,16 @@
 //! NAND of which only the times count, and requests for it.
 
-use fulgurite_nand::{Ecc, Energy, Geometry, Parts, Profile, Queues, Timing, Wear};
+use fulgurite_nand::{Ecc, Energy, Geometry, GeometryError, Parts, Profile, Queues, Timing, Wear};
 use fulgurite_sim::flash::{Arrivals, FlashReport, FlashSystem, Pattern, Requests};
 use fulgurite_sim::{Planted, RunError, Time};
-
-use crate::check::CheckError;
 
 /// NAND in which wear, errors and energy play no part.
 ///
 /// # Errors
 /// When no device divides like that.
-pub fn timed(parts: Parts, timing: Timing, queues: Queues) -> Result<Profile, CheckError> {
+pub fn timed(parts: Parts, timing: Timing, queues: Queues) -> Result<Profile, GeometryError> {
     Ok(Profile {
-        geometry: Geometry::new(parts).map_err(CheckError::no_answer)?,
+        geometry: Geometry::new(parts)?,
         timing,
         queues,
         wear: Wear { endurance: 1_000_000, failure: 2_000_000, spread: 0.0, factory_bad: 0.0 },
@@ -21,8 +19,9 @@ pub fn timed(parts: Parts, timing: Timing, queues: Queues) -> Result<Profile, Ch
     })
 }
 
-/// What comes of `count` requests for pages, and a tenth as many before them, over a link that takes
-/// no time. The device is filled to a share, and has been overwritten a number of times.
+/// What comes of `count` requests for pages, after a tenth as many that are not measured, over a
+/// link that takes no time. The device is filled to a share, and has been overwritten a number of
+/// times.
 ///
 /// # Errors
 /// What the run returns.

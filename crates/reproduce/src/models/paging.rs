@@ -2,14 +2,13 @@
 //!
 //! Checks say what a system is, from their calibration. Energy is none of their findings.
 
-use fulgurite_nand::{Cell, Parts, Queues, Timing};
+use fulgurite_nand::{Cell, GeometryError, Parts, Queues, Timing};
 use fulgurite_policy::ReplacementPolicy;
 use fulgurite_sim::energy::DramEnergy;
 use fulgurite_sim::paging::{Backend, DeviceKind, Energy, PagingSystem, Program};
 use fulgurite_sim::{Planted, RunError, Time};
 
 use super::flash::timed;
-use crate::check::CheckError;
 
 /// Pages of the evict buffer of each controller.
 const BUFFER: u32 = 64;
@@ -85,7 +84,7 @@ impl Flash {
     ///
     /// # Errors
     /// When no device divides like that.
-    pub fn device(&self) -> Result<DeviceKind, CheckError> {
+    pub fn device(&self) -> Result<DeviceKind, GeometryError> {
         let parts = Parts {
             channels: self.packages,
             packages_per_channel: 1,

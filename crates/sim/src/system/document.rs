@@ -16,7 +16,7 @@ use fulgurite_nand::ProfileError;
 use fulgurite_policy::{PrefetchPolicy, UnknownName};
 
 use super::units::Quantity;
-use crate::flash::Map;
+use crate::flash::map::Map;
 use crate::fnv::Fnv;
 use crate::time::Time;
 

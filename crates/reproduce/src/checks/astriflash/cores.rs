@@ -63,7 +63,8 @@ pub fn flash_of(inputs: &Inputs<'_>, planes: u32) -> Result<Profile, CheckError>
         commands_first: true,
         registers: 2,
     };
-    timed(parts, timing, Queues { die_queue: inputs.count("flash.die_queue")? as u32, reorder: true })
+    let queues = Queues { die_queue: inputs.count("flash.die_queue")? as u32, reorder: true };
+    timed(parts, timing, queues).map_err(CheckError::no_answer)
 }
 
 /// What an operation of a workload is like. How many nodes of the red-black tree are outside of

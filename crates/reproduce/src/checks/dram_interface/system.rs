@@ -55,7 +55,7 @@ fn nand(inputs: &Inputs<'_>, dies: u32) -> Result<Profile, CheckError> {
         commands_first: true,
         registers: 2,
     };
-    timed(parts, timing, Queues { die_queue: 64, reorder: true })
+    timed(parts, timing, Queues { die_queue: 64, reorder: true }).map_err(CheckError::no_answer)
 }
 
 /// How the prototype moves data.

@@ -25,7 +25,7 @@ fn reads_per_s(inputs: &Inputs<'_>, nand: (Profile, f64), pattern: Pattern, dept
 }
 
 pub fn run(inputs: &Inputs<'_>) -> Found {
-    let device = flash(inputs, inputs.time("technology.mlc.read")?)?.device()?;
+    let device = flash(inputs, inputs.time("technology.mlc.read")?)?.device().map_err(CheckError::no_answer)?;
     let DeviceKind::Nand(whole, filled) = device else {
         return Err(CheckError::no_answer("the flash is no NAND"));
     };

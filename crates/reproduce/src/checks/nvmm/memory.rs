@@ -96,7 +96,7 @@ pub fn system(
     backend: Backend,
     flash: Flash,
 ) -> Result<PagingSystem, CheckError> {
-    let device = flash.device()?;
+    let device = flash.device().map_err(CheckError::no_answer)?;
     let replacement = match backend {
         Backend::System(_) => ReplacementPolicy::Clock,
         _ => ReplacementPolicy::SetAssociative(Ways::SixtyFour),
