@@ -372,3 +372,16 @@ fn lifetime(inputs: &Inputs<'_>) -> Result<String, CheckError> {
         vec![series("capacity", curve), series(STATED, [(half, 50.0), (all, 0.0)])],
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_of_their_groups() {
+        let all = [series("ours <1>", [(0.0, 2.0), (1.0, 3.0)]), series("theirs", [(1.0, 4.0)])];
+        let drawn = bars("a figure", "", vec!["a".to_owned(), "b".to_owned()], "MB/s", &all);
+        assert!(drawn.contains("<svg") && drawn.contains(": 2.0 MB/s") && drawn.contains("theirs: 4.0 MB/s"));
+        assert!(!drawn.contains("theirs: 2") && !drawn.contains("theirs: 0") && !drawn.contains("<1>"));
+    }
+}
