@@ -3,7 +3,7 @@
 use anyhow::Result;
 use fulgurite_format::format_bytes;
 
-use crate::contest::{Contest, Kept, Results};
+use crate::contest::{Contest, Results};
 use crate::drive::What;
 use crate::series::{self, Keys, Row};
 use crate::stores::{ACCOUNT_BYTES, Name, Spec};
@@ -23,7 +23,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
     let accounts = args.keys.min(ACCOUNTS);
     for name in args.peers.iter().filter(|name| !name.has_transactions()) {
         let lacks = name.lacks().unwrap_or("has no transactions");
-        contest.notes.push(format!("{} has no row in bank: it {lacks}.", name.label()));
+        contest.experiment.notes.push(format!("{} has no row in bank: it {lacks}.", name.label()));
     }
     let names = args.peers.iter().copied().filter(|name| name.has_transactions());
     let spec = |name| Spec {
@@ -33,7 +33,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         value_bytes: ACCOUNT_BYTES,
         memory_bytes: args.memory,
         dram: None,
-        workers: 2.min(contest.machine.cores),
+        workers: 2.min(contest.experiment.machine.cores),
         bank: true,
         halved: 0,
     };
@@ -41,13 +41,8 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
     let mut stores = values::filled(contest, &specs)?;
     let mut all: Vec<_> = CLIENTS.iter().flat_map(|clients| series::all(&stores, *clients, What::Bank)).collect();
     let keys = Keys { count: accounts, value_bytes: ACCOUNT_BYTES, zipf: args.zipf };
-    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
-    // A transfer writes two accounts.
-    results.rows.extend(series::rows("bank", &stores, &all, 2 * ACCOUNT_BYTES));
     // Each store's accounts have the sum that they began with.
-    let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
-    results.stores.extend(stores.iter().map(|one| Kept::of("bank", one)));
-    ended
+    series::measure_and_check(contest, results, "bank", &mut stores, &mut all, keys, 0)
 }
 
 /// The tables.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use fulgurite_harness::experiment::Turn;
 use fulgurite_harness::{Answer, Latencies, Usage, serve};
 use fulgurite_workloads::value;
 use serde::{Deserialize, Serialize};
@@ -39,28 +40,22 @@ pub struct Opened {
     pub flash_bytes: u64,
 }
 
-/// What a round came to.
+/// What a round came to. It lasts until the end of the last sync, or of the last client where
+/// nothing is written.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// From the start to the end of the last sync, or of the last client where nothing is written.
-    pub elapsed_ns: u64,
+    pub turn: Turn,
     pub gets: u64,
     pub puts: u64,
     pub lost: u64,
-    pub latency: Vec<(u64, u64)>,
-    pub cpu_ns: u64,
     pub read_bytes: u64,
-    pub written_bytes: u64,
     /// Reads of flash, where the store tells.
     pub flash_reads: Option<u64>,
 }
 
-impl Outcome {
-    pub fn requests(&self) -> u64 {
-        self.gets + self.puts
-    }
-    pub fn rate(&self) -> f64 {
-        self.requests() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+impl AsRef<Turn> for Outcome {
+    fn as_ref(&self) -> &Turn {
+        &self.turn
     }
 }
 
@@ -83,7 +78,7 @@ pub fn run() -> ExitCode {
     let mut made: Option<(Spec, Box<dyn Store>)> = None;
     serve(|command: serde_json::Result<Command>| -> Answer {
         let answered = command.context("not a command").and_then(|command| answer(command, &mut made));
-        answered.map_err(|error| fulgurite_term::bad_input::told(&error))
+        answered.map_err(|error| fulgurite_term::bad_input::message_of(&error))
     });
     ExitCode::SUCCESS
 }
@@ -151,17 +146,19 @@ fn round(store: &dyn Store, plan: &Plan) -> Result<Outcome> {
     taken.iter_mut().for_each(|one| latency.add(&mut one.latency));
     let used = Usage::now().since(before);
     let sum = |of: fn(&Taken) -> u64| taken.iter().map(of).sum();
-    Ok(Outcome {
+    let (gets, puts) = (sum(|one| one.gets), sum(|one| one.puts));
+    let flash_reads = reads.zip(store.flash_reads()).map(|(old, new)| new - old);
+    let turn = Turn {
+        operations: gets + puts,
         elapsed_ns: ended.duration_since(begun).as_nanos() as u64,
-        gets: sum(|one| one.gets),
-        puts: sum(|one| one.puts),
-        lost: sum(|one| one.lost),
         latency: latency.pairs(),
         cpu_ns: used.cpu_ns,
-        read_bytes: used.blocks_read * BLOCK,
-        written_bytes: used.blocks_written * BLOCK,
-        flash_reads: reads.zip(store.flash_reads()).map(|(old, new)| new - old),
-    })
+        faults: used.major_faults,
+        reads: flash_reads.unwrap_or(0),
+        bytes_written: used.blocks_written * BLOCK,
+    };
+    let (lost, read_bytes) = (sum(|one| one.lost), used.blocks_read * BLOCK);
+    Ok(Outcome { turn, gets, puts, lost, read_bytes, flash_reads })
 }
 
 /// One a second while clients write, and one when they have ended, so that no store puts it off.

@@ -1,17 +1,14 @@
 //! Processes of stores in cgroups, their turns, and what they came to.
 
-use std::fmt;
-
 use anyhow::{Context as _, Result};
 use fulgurite_format::format_bytes;
-use fulgurite_harness::{Helper, Measured, Request, Spread, kernel_threads};
+use fulgurite_harness::experiment::{self, Experiment, Killed};
+use fulgurite_harness::{Measured, Spread, kernel_threads};
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::bad_input::bad_input;
-use fulgurite_term::interrupt::{Interrupt, Interrupted, go_on};
-use fulgurite_term::machine::Machine;
-use fulgurite_term::report::{Report, distinct, print, print_all};
+use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::report::{distinct, print, print_all};
 use fulgurite_term::{checks, interrupt};
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -25,15 +22,7 @@ use crate::{bank, hits, small, values};
 /// The program and what it has made. Dropped, all of it is removed.
 pub struct Contest {
     pub args: Args,
-    pub machine: Machine,
-    pub interrupt: Interrupt,
-    /// Sentences about what is weaker than it should be.
-    pub notes: Vec<String>,
-    /// Sentences about what failed.
-    pub failed: Vec<String>,
-    helper: Helper,
-    has_cgroups: bool,
-    made: u32,
+    pub experiment: Experiment,
     directory: TempDir,
 }
 
@@ -43,43 +32,21 @@ pub struct Contestant {
     pub opened: Opened,
     /// The result for all keys, once they were checked.
     pub checked: Option<Checked>,
-    /// Highest use of its cgroup.
-    pub peak_bytes: Option<u64>,
+    pub one: experiment::Contestant<Measured>,
     /// What it was made for, and the turns that warmed it.
     spec: Spec,
     warmed: Vec<Plan>,
-    process: Option<Measured>,
-    cgroup: Option<String>,
 }
 
 /// Caches are halved at most this often.
 const HALVED_MOST: u32 = 3;
 
-/// The kernel ended a process for want of memory.
-#[derive(Clone, Copy, Debug)]
-struct Killed;
-
-impl fmt::Display for Killed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel ended it: it needs more memory than --memory allows")
-    }
-}
-
 fn was_killed<T>(result: &Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.is::<Killed>())
 }
 
-/// A round of one store.
-#[derive(Clone, Debug)]
-pub struct Turn {
-    pub outcome: Outcome,
-    /// CPU time of the kernel's own threads meanwhile, which write files back.
-    pub kernel_ns: u64,
-}
-
 impl Contest {
     fn start(args: &Args) -> Result<Contest> {
-        let machine = Machine::describe();
         let output = output(args);
         checks::outputs(&output)?;
         if !(0.0..=4.0).contains(&args.zipf) {
@@ -91,10 +58,7 @@ impl Contest {
         if args.peers.iter().any(|name| name.ours()) {
             bad_input!("--peers names the stores to compare with fulgurite: redb, fjall, lmdb, foyer");
         }
-        let place = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-        if !place.is_dir() {
-            bad_input!("--dir {} is no directory; create it, or name another one", place.display());
-        }
+        let place = fulgurite_harness::checks::scratch_directory(args.dir.as_deref(), None)?;
         // Each has the data about twice, and room to rewrite it.
         let needs = args.keys * (u64::from(args.value) + 8) * 3 * (args.peers.len() as u64 + 1);
         let free = rustix::fs::statvfs(&place).map(|of| of.f_bavail * of.f_frsize).unwrap_or(u64::MAX);
@@ -108,15 +72,12 @@ impl Contest {
         let interrupt = Interrupt::catch()?;
         let directory = tempfile::Builder::new().prefix("fulgurite-peers-").tempdir_in(&place);
         let directory = directory.with_context(|| format!("no directory can be made in {}", place.display()))?;
-        let mut helper = Helper::start()?;
-        let capabilities = helper.probe(&place)?;
-        let mut notes = Vec::new();
-        if let Some(missing) = &capabilities.cgroup_missing {
-            notes.push(format!("Nothing limits the memory of the stores, so the rows are not comparable: {missing}."));
+        let mut experiment = Experiment::start(&interrupt, &place)?;
+        if let Some(missing) = &experiment.capabilities.cgroup_missing {
+            let weaker = format!("Nothing limits the memory of the stores, so the rows are not comparable: {missing}.");
+            experiment.note(weaker);
         }
-        let has_cgroups = capabilities.cgroup_missing.is_none();
-        let failed = Vec::new();
-        Ok(Contest { args: args.clone(), machine, interrupt, notes, failed, helper, has_cgroups, made: 0, directory })
+        Ok(Contest { args: args.clone(), experiment, directory })
     }
 
     /// Starts the process of a store, and has it filled. None where that fails, which is noted.
@@ -128,7 +89,7 @@ impl Contest {
         loop {
             let began = self.try_begin(&spec);
             if !was_killed(&began) || !self.halves(&mut spec) {
-                return self.noted(spec.name, began);
+                return self.experiment.noted(spec.name.label(), began);
             }
         }
     }
@@ -140,7 +101,8 @@ impl Contest {
         }
         spec.halved += 1;
         let name = spec.name.label();
-        self.notes.push(format!("{name} took more memory than --memory allows. It went on with half of its cache."));
+        let halved = format!("{name} took more memory than --memory allows. It went on with half of its cache.");
+        self.experiment.notes.push(halved);
         true
     }
     /// Makes a store anew whose process the kernel ended, with half of its cache, and warms it as
@@ -153,55 +115,23 @@ impl Contest {
             *one = Contestant { warmed: std::mem::take(&mut one.warmed), ..again };
             let warmed = one.warmed.clone().iter().try_for_each(|plan| self.try_turn(one, plan).map(drop));
             if !was_killed(&warmed) {
-                return Ok(self.noted(one.name, warmed)?.is_some());
+                return Ok(self.experiment.noted(one.name.label(), warmed)?.is_some());
             }
         }
         Ok(false)
     }
-    /// None of what failed, which is noted.
-    fn noted<T>(&mut self, name: Name, result: Result<T>) -> Result<Option<T>> {
-        go_on(result, |error| self.failed.push(format!("{}: {error:#}", name.label())))
-    }
     fn try_begin(&mut self, spec: &Spec) -> Result<Contestant> {
-        self.made += 1;
-        let directory = self.directory.path().join(format!("store-{}", self.made));
+        let directory = self.directory.path().join(format!("store-{}", self.experiment.number()));
         std::fs::create_dir(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
         let spec = Spec { directory, ..spec.clone() };
-        let mut process = Measured::start(&["__store".as_ref()], &self.interrupt)?;
-        let mut cgroup = None;
-        if self.has_cgroups {
-            let name = format!("peer-{}", self.made);
-            let (limit_bytes, no_swap) = (spec.memory_bytes, true);
-            self.helper.tell(&Request::Cgroup { name: name.clone(), limit_bytes, no_swap })?;
-            self.helper.tell(&Request::Join { name: name.clone(), pid: process.pid() })?;
-            cgroup = Some(name);
-        }
-        let opened = process.ask(&Command::Open(spec.clone()));
-        let process = Some(process);
-        let (name, opened) = (spec.name, opened.map_err(|error| self.explained(cgroup.as_deref(), error)));
-        let (opened, failed) = match opened {
-            Ok(opened) => (opened, None),
-            Err(error) => (Opened::default(), Some(error)),
-        };
-        let (checked, peak_bytes, warmed) = (None, None, Vec::new());
-        let mut one = Contestant { name, opened, checked, peak_bytes, spec, warmed, process, cgroup };
-        match failed {
-            Some(error) => {
-                self.drop_process(&mut one);
-                Err(error)
-            }
-            None => {
-                one.signal(Signal::STOP);
-                Ok(one)
-            }
-        }
-    }
-    /// Why a process ended, if the kernel ended it.
-    fn explained(&mut self, cgroup: Option<&str>, error: anyhow::Error) -> anyhow::Error {
-        match cgroup.map(|name| self.helper.peak(name)) {
-            Some(Ok((_, killed))) if killed > 0 => error.context(Killed),
-            _ => error,
-        }
+        let process = Measured::start(&["__store".as_ref()], &self.experiment.interrupt)?;
+        let group = self.experiment.limit(process.pid(), spec.memory_bytes, false)?;
+        let one = experiment::Contestant::new(process, group);
+        let (opened, checked, warmed) = (Opened::default(), None, Vec::new());
+        let mut one = Contestant { name: spec.name, opened, checked, one, spec, warmed };
+        let open = Command::Open(one.spec.clone());
+        one.opened = self.try_ask(&mut one, |process| process.ask(&open))?.unwrap_or_default();
+        Ok(one)
     }
 
     /// Has a store execute a round, while the others are stopped. None when it fails, which is
@@ -210,11 +140,11 @@ impl Contest {
     ///
     /// # Errors
     /// Interrupted.
-    pub fn turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
+    pub fn turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Outcome>> {
         loop {
             let ran = self.try_turn(one, plan);
             if !was_killed(&ran) || !self.begin_again(one)? {
-                return Ok(self.noted(one.name, ran)?.flatten());
+                return Ok(self.experiment.noted(one.name.label(), ran)?.flatten());
             }
         }
     }
@@ -222,15 +152,18 @@ impl Contest {
     ///
     /// # Errors
     /// Interrupted.
-    pub fn warm_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
+    pub fn warm_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Outcome>> {
         let turn = self.turn(one, plan)?;
         one.warmed.push(plan.clone());
         Ok(turn)
     }
-    fn try_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Turn>> {
+    fn try_turn(&mut self, one: &mut Contestant, plan: &Plan) -> Result<Option<Outcome>> {
         self.try_ask(one, |process| {
-            let (outcome, kernel) = kernel_threads::during(|| process.ask(&Command::Run(plan.clone())))?;
-            Ok(Turn { outcome, kernel_ns: kernel.unwrap_or(0) })
+            // The kernel's own threads write files back.
+            let ran = kernel_threads::during(|| process.ask::<Outcome>(&Command::Run(plan.clone())))?;
+            let (mut outcome, kernel_ns) = ran;
+            outcome.turn.cpu_ns += kernel_ns.unwrap_or(0);
+            Ok(outcome)
         })
     }
     /// Has a store check all of its keys, and ends it.
@@ -240,24 +173,20 @@ impl Contest {
     pub fn end(&mut self, one: &mut Contestant) -> Result<()> {
         let checked = self.ask(one, |process| process.ask(&Command::Check))?;
         one.checked = checked;
-        self.drop_process(one);
+        self.stop(one);
         Ok(())
     }
     fn ask<T>(&mut self, one: &mut Contestant, ask: impl FnOnce(&mut Measured) -> Result<T>) -> Result<Option<T>> {
         let asked = self.try_ask(one, ask);
-        Ok(self.noted(one.name, asked)?.flatten())
+        Ok(self.experiment.noted(one.name.label(), asked)?.flatten())
     }
     /// None of a store that takes no turns. One that fails takes none any more.
     fn try_ask<T>(&mut self, one: &mut Contestant, ask: impl FnOnce(&mut Measured) -> Result<T>) -> Result<Option<T>> {
-        one.signal(Signal::CONT);
-        let Some(process) = &mut one.process else { return Ok(None) };
-        let asked = ask(process);
-        one.signal(Signal::STOP);
-        let asked = asked.map_err(|error| self.explained(one.cgroup.as_deref(), error));
-        if asked.as_ref().is_err_and(|error| !error.is::<Interrupted>()) {
-            self.drop_process(one);
+        let asked = self.experiment.ask(&mut one.one, ask);
+        if !one.one.runs() {
+            let _ = std::fs::remove_dir_all(&one.spec.directory);
         }
-        asked.map(Some)
+        asked
     }
     /// Has a store bring its keys into memory.
     ///
@@ -268,29 +197,8 @@ impl Contest {
     }
     /// Ends a store without a check of its keys.
     pub fn stop(&mut self, one: &mut Contestant) {
-        self.drop_process(one);
-    }
-    fn drop_process(&mut self, one: &mut Contestant) {
-        if let Some(name) = one.cgroup.take() {
-            one.peak_bytes = self.helper.peak(&name).ok().map(|(bytes, _)| bytes);
-            one.process = None;
-            let _ = self.helper.tell(&Request::DropCgroup { name });
-        }
-        one.process = None;
+        self.experiment.end(&mut one.one);
         let _ = std::fs::remove_dir_all(&one.spec.directory);
-    }
-}
-
-impl Contestant {
-    /// Whether it takes turns.
-    pub fn runs(&self) -> bool {
-        self.process.is_some()
-    }
-    /// Stops it, so that nothing of it runs in another one's turn, or lets it go on.
-    fn signal(&mut self, signal: Signal) {
-        if let Some(pid) = self.process.as_ref().and_then(|process| Pid::from_raw(process.pid().cast_signed())) {
-            let _ = kill_process(pid, signal);
-        }
     }
 }
 
@@ -331,7 +239,7 @@ impl Kept {
             load_written_bytes: one.opened.written_bytes,
             flash_bytes: one.opened.flash_bytes,
             flash_bytes_after: one.checked.map(|checked| checked.flash_bytes),
-            peak_bytes: one.peak_bytes,
+            peak_bytes: one.one.group.peak_bytes,
             lost: one.checked.map(|checked| checked.lost),
         }
     }
@@ -355,7 +263,7 @@ pub struct Results {
 pub fn run(args: &Args) -> Result<()> {
     let mut contest = Contest::start(args)?;
     let output = output(args);
-    print(&output, &contest.machine.line())?;
+    print(&output, &contest.experiment.machine.line())?;
     let mut results = Results::default();
     let mut interrupted = false;
     for what in args.what.clone() {
@@ -379,7 +287,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     print(&output, "")?;
     print_all(&output, settings(&results))?;
-    print_all(&output, &contest.notes)?;
+    print_all(&output, &contest.experiment.notes)?;
     let setting = serde_json::json!({
         "keys": args.keys,
         "value_bytes": args.value,
@@ -387,16 +295,16 @@ pub fn run(args: &Args) -> Result<()> {
         "zipf": args.zipf,
         "round_ns": args.round_time.as_nanos() as u64,
         "seed": args.seed,
-        "in_cgroups": contest.has_cgroups,
-        "notes": contest.notes,
+        "in_cgroups": contest.experiment.capabilities.cgroup_missing.is_none(),
     });
     let words = std::iter::once("fulgurite-lab peers".to_owned()).chain(std::env::args().skip(1));
-    let mut report = Report::new(&contest.machine, setting, &results.rows)
+    let mut report = contest
+        .experiment
+        .report(setting, &results.rows, interrupted)
         .with("stores", &results.stores)?
         .with("simulated_hit_ratio", results.simulated_hit_ratio)?
         .with("hit_beyond_boxes_ns", results.hit_beyond_boxes_ns)?;
     report.command = words.collect::<Vec<_>>().join(" ");
-    (report.interrupted, report.failed) = (interrupted, &contest.failed);
     report.finish(&output, String::new)
 }
 

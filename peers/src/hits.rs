@@ -4,11 +4,13 @@
 use anyhow::Result;
 use fulgurite_format::format_bytes;
 use fulgurite_harness::Spread;
+use fulgurite_harness::experiment::Series;
 use fulgurite_term::report::table::{Columns, number, or_dash};
 
+use crate::child::Outcome;
 use crate::contest::{Contest, Results};
 use crate::drive::What;
-use crate::series::{self, Keys, Row, Series};
+use crate::series::{self, Keys, Row, Served};
 use crate::stores::{Dram, Name, Spec};
 use crate::values;
 
@@ -41,13 +43,12 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         contest.warm(one)?;
     }
     let what = What::Values { gets: 100 };
-    let wanted = |one: &Series| one.fibers || !stores[one.at].name.ours();
-    let mut all: Vec<Series> = series::all(&stores, 1, what).into_iter().filter(wanted).collect();
+    let wanted = |one: &Served| one.fibers || !stores[one.at].name.ours();
+    let mut all: Vec<Served> = series::all(&stores, 1, what).into_iter().filter(wanted).collect();
     let keys = Keys { count, value_bytes: VALUE_BYTES, zipf: 0.0 };
-    let ran = series::take_turns(contest, &mut stores, &mut all, keys);
-    results.rows.extend(series::rows("hits", &stores, &all, VALUE_BYTES));
-    let ns = |one: &Series| series::rates(one).map(|rate| rate.map(|rate| 1e9 / rate)).collect::<Vec<_>>();
-    let of = |name| all.iter().find(|one| stores[one.at].name == name).map(ns);
+    let (turns, ran) = series::measure(contest, results, "hits", &mut stores, &mut all, keys, 0);
+    let ns = |turns: &Series<Outcome>| turns.rates().map(|rate| rate.map(|rate| 1e9 / rate)).collect::<Vec<_>>();
+    let of = |name| all.iter().zip(&turns).find(|(one, _)| stores[one.at].name == name).map(|(_, turns)| ns(turns));
     if let (Some(ours), Some(boxes)) = (of(Name::Fulgurite), of(Name::Boxes)) {
         results.hit_beyond_boxes_ns = Spread::of_any(ours.iter().zip(&boxes).filter_map(|(a, b)| Some((*a)? - (*b)?)));
     }

@@ -8,7 +8,7 @@ use fulgurite_policy::{Hits, ReplacementPolicy, miss_ratio_with};
 use fulgurite_term::report::table::{Columns, number, or_dash};
 use fulgurite_workloads::{Random, ZipfKeys};
 
-use crate::contest::{Contest, Kept, Results};
+use crate::contest::{Contest, Results};
 use crate::drive::What;
 use crate::series::{self, Keys, Row};
 use crate::stores::{Dram, Name, Spec};
@@ -46,7 +46,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         value_bytes: VALUE_BYTES,
         memory_bytes: dram.total + (64 << 20),
         dram: Some(dram),
-        workers: contest.machine.cores,
+        workers: contest.experiment.machine.cores,
         bank: false,
         halved: 0,
     };
@@ -58,13 +58,8 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
     }
     let keys = Keys { count, value_bytes: VALUE_BYTES, zipf: contest.args.zipf };
     let objects = dram.objects / OBJECT_BYTES;
-    let ran = series::warm(contest, &mut stores, &all, keys, objects * WARM)
-        .and_then(|()| series::take_turns(contest, &mut stores, &mut all, keys));
-    results.rows.extend(series::rows("small", &stores, &all, VALUE_BYTES));
     results.simulated_hit_ratio = Some(simulated(keys, objects as usize, contest.args.seed)?);
-    let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
-    results.stores.extend(stores.iter().map(|one| Kept::of("small", one)));
-    ended
+    series::measure_and_check(contest, results, "small", &mut stores, &mut all, keys, objects * WARM)
 }
 
 /// The share of accesses that the default policy hits with room for `objects` objects, once warm.

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use fulgurite_format::format_bytes;
+use fulgurite_harness::experiment::ratio;
 use fulgurite_term::progress;
 use fulgurite_term::report::table::{Columns, number, or_dash};
 
 use crate::contest::{Contest, Contestant, Kept, Results};
 use crate::drive::What;
-use crate::series::{self, Keys, Row, Series};
+use crate::series::{self, Keys, Row, Served};
 use crate::stores::{Name, Spec};
 
 /// Requests before those that count, for each value that would fit into a store's memory.
@@ -27,13 +28,13 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
         value_bytes: args.value as usize,
         memory_bytes: args.memory,
         dram: None,
-        workers: contest.machine.cores,
+        workers: contest.experiment.machine.cores,
         bank: false,
         halved: 0,
     };
     let specs: Vec<Spec> = names.map(spec).collect();
     let mut stores = filled(contest, &specs)?;
-    let mut all: Vec<Series> = Vec::new();
+    let mut all: Vec<Served> = Vec::new();
     for &clients in &args.clients {
         for &gets in &args.gets {
             all.extend(series::all(&stores, clients as usize, What::Values { gets }));
@@ -41,12 +42,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
     }
     let keys = Keys { count: args.keys, value_bytes: args.value as usize, zipf: args.zipf };
     let warm = args.memory / u64::from(args.value) * WARM;
-    let ran = series::warm(contest, &mut stores, &all, keys, warm)
-        .and_then(|()| series::take_turns(contest, &mut stores, &mut all, keys));
-    results.rows.extend(series::rows("values", &stores, &all, keys.value_bytes));
-    let ended = ran.and_then(|()| stores.iter_mut().try_for_each(|one| contest.end(one)));
-    results.stores.extend(stores.iter().map(|one| Kept::of("values", one)));
-    ended
+    series::measure_and_check(contest, results, "values", &mut stores, &mut all, keys, warm)
 }
 
 /// The stores, filled one after the other. What fails is noted.
@@ -95,17 +91,12 @@ pub fn throughput<'r>(rows: impl IntoIterator<Item = &'r Row>) -> String {
     Columns::of(rows)
         .left("store", Row::name)
         .right("ops/s", |row| or_dash(row.ops_per_s, |spread| number(spread.median)))
-        .right("of best peer", |row| or_dash(row.of_best_peer, of_rounds))
+        .right("of best peer", |row| ratio(row.of_best_peer))
         .right("p50 µs", |row| number(row.p50_us))
         .right("p99", |row| number(row.p99_us))
         .right("p99.9", |row| number(row.p999_us))
         .right("CPU", |row| number(row.cpu_us_per_op))
         .table()
-}
-
-/// The median of a ratio, with its lowest and highest round.
-fn of_rounds(ratio: fulgurite_harness::Spread) -> String {
-    format!("{:.2} {}", ratio.median, ratio.range(|ratio| format!("{ratio:.1}")))
 }
 
 /// A table of what stores take.
