@@ -173,6 +173,11 @@ fn every_test_is_in_a_program() {
         seen += 1;
     }
     assert!(seen > 100, "only {seen} files of tests were found");
+    for manifest in files.iter().filter(|f| f.name() == "Cargo.toml" && f.text.contains("\ntest = false")) {
+        let sources = manifest.path.replace("Cargo.toml", "src/");
+        let tested = files.iter().filter(|f| f.path.starts_with(&sources) && f.text.contains("#[test]"));
+        offenders.extend(tested.map(|f| format!("{}: no test of its crate's sources is built", f.path)));
+    }
     none("tests that are in no program", &offenders);
 }
 

@@ -8,7 +8,7 @@
 //! around a `fork`, with `early` for a moment of it. Where faults are signals, `signals` keeps the
 //! program from taking them. What is passed to the kernel is made resident by `calls`, with
 //! `buffers`, `programs` and `checked`. `sandbox` judges the filters of system calls that the
-//! program sets, by `filter`, and `limits` the limits that it sets. `raw` is `syscall`, and
+//! program sets, and `limits` the limits that it sets. `raw` is `syscall`, and
 //! `requests` what ends later.
 //!
 //! Invariants:
@@ -25,7 +25,6 @@ mod checked;
 mod descriptors;
 mod early;
 mod errno;
-mod filter;
 mod forks;
 mod functions;
 mod last_thread;

@@ -17,11 +17,11 @@ use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_fault::Signal;
+use fulgurite_sys::seccomp::{Call, Instruction, allows};
 use fulgurite_sys::threads;
 
 use crate::allocator::next;
 use crate::errno::{fail, kernel};
-use crate::filter::{Call, Instruction, allows};
 use crate::run::{Run, run};
 
 /// Of `linux/seccomp.h`: operations, flags, and the longest filter.

@@ -6,6 +6,10 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("fulgurite-sys: write arch.rs for this processor");
 
+/// What the kernel calls this processor family in a call that it shows to a filter:
+/// `AUDIT_ARCH_X86_64` of `linux/audit.h`.
+pub(crate) const AUDIT: u32 = 0xc000_003e;
+
 /// The time-stamp counter. Monotonic and equal on all cores where the kernel says
 /// `constant_tsc nonstop_tsc`.
 #[inline(always)]

@@ -26,6 +26,7 @@ pub mod planted;
 pub mod process;
 pub mod random;
 mod ring;
+pub mod seccomp;
 pub mod signals;
 pub mod socket_path;
 pub mod swap;

@@ -3,13 +3,19 @@
 //!
 //! The kernel judges a filter before it takes it. Here one that makes no sense refuses each call.
 
+use crate::arch::AUDIT;
+
 /// An instruction (`struct sock_filter`).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instruction {
+    /// Class, size, mode, operation and source, as `linux/bpf_common.h` packs them.
     pub code: u16,
+    /// Instructions that a jump skips if its condition holds.
     pub if_true: u8,
+    /// And if it does not.
     pub if_false: u8,
+    /// The constant of the instruction: a number, an index or the length of a jump.
     pub k: u32,
 }
 
@@ -17,12 +23,12 @@ pub struct Instruction {
 /// argument's index and value. The other arguments are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
+    /// Its number.
     pub number: i64,
+    /// What is known of its arguments.
     pub arguments: &'static [(usize, u64)],
 }
 
-/// `AUDIT_ARCH_X86_64` of `linux/audit.h`.
-const ARCHITECTURE: u32 = 0xc000_003e;
 /// Bytes of `struct seccomp_data`.
 const DATA: usize = 64;
 /// Words of memory that a filter has.
@@ -32,6 +38,7 @@ const ALLOWS: [u32; 2] = [0x7fff_0000, 0x7ffc_0000];
 const ACTION: u32 = 0xffff_0000;
 
 /// Whether a filter lets a call be made.
+#[must_use]
 pub fn allows(filter: &[Instruction], call: &Call) -> bool {
     answer(filter, &data(call)).is_some_and(|answer| ALLOWS.contains(&(answer & ACTION)))
 }
@@ -39,7 +46,7 @@ pub fn allows(filter: &[Instruction], call: &Call) -> bool {
 fn data(call: &Call) -> [u8; DATA] {
     let mut data = [0; DATA];
     data[..4].copy_from_slice(&(call.number as u32).to_ne_bytes());
-    data[4..8].copy_from_slice(&ARCHITECTURE.to_ne_bytes());
+    data[4..8].copy_from_slice(&AUDIT.to_ne_bytes());
     for (index, value) in call.arguments {
         data[16 + index * 8..][..8].copy_from_slice(&value.to_ne_bytes());
     }
@@ -135,7 +142,7 @@ mod tests {
         // Reads, and ioctl 5 only.
         let filter = [
             one(LOAD, 4, 0, 0),
-            one(EQUAL, ARCHITECTURE, 1, 0),
+            one(EQUAL, AUDIT, 1, 0),
             one(RETURN, KILL, 0, 0),
             one(LOAD, 0, 0, 0),
             one(EQUAL, 0, 3, 0),
