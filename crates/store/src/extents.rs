@@ -252,9 +252,10 @@ impl Extents {
         let held = |extent: u32| matches!(self.use_of(extent), Use::Emptied { until } if durable(until));
         self.summarised.iter().filter(|(extent, _)| held(*extent)).count() as u32
     }
-    /// DRAM in all.
-    pub fn bytes(&self) -> usize {
-        self.uses.len() * (size_of::<Use>() + 16) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
+    /// DRAM in all, of a pool of this geometry.
+    pub fn bytes(geometry: Geometry) -> usize {
+        let open = STREAMS * geometry.extent_pages as usize * size_of::<Owner>();
+        geometry.extents as usize * (size_of::<Use>() + 16) + open
     }
 
     /// An extent for journal or checkpoint: one without bad flash pages, which these streams cannot

@@ -275,7 +275,7 @@ impl Store {
         self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + objects + history
     }
     fn fixed_bytes(&self) -> usize {
-        self.extents.bytes() + scratch_bytes(self.geometry())
+        Extents::bytes(self.geometry()) + scratch_bytes(self.geometry())
     }
     /// DRAM that a store of this geometry may come to
     /// ([`StoreInfo::dram_bytes_max`](crate::StoreInfo::dram_bytes_max)) without bad flash pages
@@ -291,7 +291,7 @@ impl Store {
         let history = if config.history_bytes == usize::MAX { 0 } else { config.history_bytes };
         let heat = Heat::new(geometry.subpages).bytes_max();
         let objects = ObjectLog::of(geometry).map_or(0, |log| log.bytes_max());
-        let extents = Extents::new(geometry).bytes() + scratch_bytes(geometry);
+        let extents = Extents::bytes(geometry) + scratch_bytes(geometry);
         extents + heat + state.bytes_max() + objects + history
     }
     /// The DRAM for the locations of objects (`StoreConfig::leaf_bytes`) with which a store of this
