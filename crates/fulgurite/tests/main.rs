@@ -29,6 +29,7 @@ mod fault_containers;
 mod fault_roll_back;
 mod fault_setup;
 mod fault_stopped_device;
+mod fault_surroundings;
 mod model_device_pool;
 mod model_device_room;
 mod model_history;
