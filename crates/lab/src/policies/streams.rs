@@ -1,7 +1,7 @@
 //! Streams of subpages: block traces, Zipf keys, and what the workloads touch.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +11,7 @@ use fulgurite_memory::{
 };
 use fulgurite_sys::Backed;
 use fulgurite_workloads::{Params, Random, Site, Visitor, Workload, ZipfKeys};
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
@@ -46,12 +47,37 @@ pub fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// What `zstd` has compressed, uncompressed as it is read: frames, one after the other.
+struct Zstandard<R: BufRead>(Option<StreamingDecoder<R, FrameDecoder>>);
+
+impl<R: BufRead> Zstandard<R> {
+    fn open(reader: R) -> io::Result<Zstandard<R>> {
+        Ok(Zstandard(Some(StreamingDecoder::new(reader).map_err(io::Error::other)?)))
+    }
+}
+
+impl<R: BufRead> Read for Zstandard<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(frame) = &mut self.0 {
+            let count = frame.read(into)?;
+            if count > 0 || into.is_empty() {
+                return Ok(count);
+            }
+            let mut rest = self.0.take().map(StreamingDecoder::into_inner).expect("it was just read");
+            if !rest.fill_buf()?.is_empty() {
+                *self = Zstandard::open(rest)?;
+            }
+        }
+        Ok(0)
+    }
+}
+
 /// Reads a trace: lines of `first-page count 0 sequence`, plain or compressed.
 pub fn read_trace(path: &Path, limit: usize) -> Result<Stream> {
     let what = || format!("the trace {} cannot be read", path.display());
     let file = File::open(path).with_context(what)?;
     let reader: Box<dyn BufRead> = if path.extension().is_some_and(|e| e == "zst") {
-        Box::new(BufReader::new(zstd::Decoder::new(file).with_context(what)?))
+        Box::new(BufReader::new(Zstandard::open(BufReader::new(file)).with_context(what)?))
     } else {
         Box::new(BufReader::new(file))
     };
@@ -168,23 +194,26 @@ pub fn record(name: &str, params: Params, zipf: &[f64], length: usize) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
     #[test]
     fn traces_are_read_plain_and_compressed() {
         let directory = tempfile::tempdir().unwrap();
         let text = "100 3 0 1\n7 1 0 2\n\n";
         std::fs::write(directory.path().join("b.lis"), text).unwrap();
-        let mut encoder = zstd::Encoder::new(File::create(directory.path().join("a.lis.zst")).unwrap(), 1).unwrap();
-        encoder.write_all(text.as_bytes()).unwrap();
-        encoder.finish().unwrap();
+        let (first, second) = text.split_at(9);
+        let frames = [first, second].map(|text| compress_to_vec(text.as_bytes(), CompressionLevel::Fastest));
+        std::fs::write(directory.path().join("a.lis.zst"), frames.concat()).unwrap();
         let paths = traces(directory.path()).unwrap();
         assert_eq!(paths.len(), 2);
         for path in paths {
             assert_eq!(read_trace(&path, usize::MAX).unwrap().keys, [100, 101, 102, 7]);
         }
-        std::fs::write(directory.path().join("c.lis"), "x\n").unwrap();
-        assert!(read_trace(&directory.path().join("c.lis"), 10).is_err());
+        let damaged = frames.concat().split_last().unwrap().1.to_vec();
+        for (name, bytes) in [("c.lis", &b"x\n"[..]), ("d.lis.zst", text.as_bytes()), ("e.lis.zst", &damaged)] {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+            assert!(read_trace(&directory.path().join(name), 10).is_err(), "{name}");
+        }
     }
     #[test]
     fn a_recorded_workload_touches_its_data() {
