@@ -4,6 +4,8 @@
 //! back. Then the rest is removed, and the pool is filled once more. Syncs and refusals are
 //! counted, not time.
 
+use std::time::Duration;
+
 use fulgurite::{AccessError, Blobs, Durability, Fulgurite, Medium, Rooted};
 use fulgurite_testkit as testkit;
 use testkit::Random;
@@ -72,14 +74,20 @@ fn remove(memory: &Fulgurite, map: &Map, keys: &[u64]) -> u64 {
 fn full_and_empty(objects: bool, lazy: bool, len: usize) {
     let directory = tempfile::tempdir().unwrap();
     // Short values are many.
-    let pool_bytes = if len < 1000 { 16 << 20 } else { 32 << 20 };
+    let mib = match (testkit::is_full() || objects, len < 1000) {
+        (true, true) => 16,
+        (true, false) => 32,
+        (false, true) => 4,
+        (false, false) => 8,
+    };
+    let pool_bytes = mib << 20;
     let mut medium = Medium::new_pool(directory.path().join("pool"), pool_bytes);
     if objects {
         medium = medium.objects(4000);
     }
     let durability = if lazy { Durability::default() } else { Durability::Sync };
     let builder = Fulgurite::builder(medium).dram("16M").workers(2).durability(durability);
-    let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(8)).start().unwrap();
+    let memory = builder.with(|runtime| runtime.stack(128 << 10).fibers(8).spin(Duration::ZERO)).start().unwrap();
     // Some are objects, the others are in whole subpages.
     let map = memory.named("values").blobs::<u64>(2000, "1M").unwrap();
     let syncs = || memory.tokens().unwrap().last().copied().unwrap_or(0);
@@ -115,13 +123,18 @@ fn full_and_empty(objects: bool, lazy: bool, len: usize) {
     testkit::figure(25, "values removed from full pools", removed);
 }
 
+/// Lengths of values in pools of objects. Short ones, which take the longest, are for `make
+/// test-full`.
+fn lengths() -> &'static [usize] {
+    if testkit::is_full() { &[200, 1000, 4090, 60_000] } else { &[1500, 60_000] }
+}
 #[test]
 fn a_full_pool_of_objects_is_emptied_with_a_lazy_durability() {
-    [200, 1000, 4090, 60_000].iter().for_each(|len| full_and_empty(true, true, *len));
+    lengths().iter().for_each(|len| full_and_empty(true, true, *len));
 }
 #[test]
 fn a_full_pool_of_objects_is_emptied_with_syncs_of_the_program() {
-    [200, 1000, 4090, 60_000].iter().for_each(|len| full_and_empty(true, false, *len));
+    lengths().iter().for_each(|len| full_and_empty(true, false, *len));
 }
 #[test]
 fn a_full_pool_is_emptied_with_a_lazy_durability() {

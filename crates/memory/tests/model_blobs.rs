@@ -320,7 +320,7 @@ fn torn<W: FnMut(&mut NeverParks, u64)>(
     mut write: W,
     mut read: impl FnMut(&mut SwitchingMemory<'_>) -> Vec<u8>,
 ) -> usize {
-    let whole = |bytes: &[u8]| (0..1000).any(|number| bytes == value(number, 9000));
+    let whole = |bytes: &[u8]| (0..1000).any(|number| bytes[..8] == value(number, 8) && bytes == value(number, 9000));
     let mut torn = 0;
     for round in 0..200 {
         let mut other = |memory: &mut NeverParks| write(memory, round);

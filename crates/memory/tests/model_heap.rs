@@ -225,7 +225,9 @@ fn slabs_of_each_size_become_empty_pages() {
 fn a_failed_search_for_empty_pages_hands_nothing_out_twice() {
     let random = Random::seeded("empty pages, faults", 7);
     let (mut met, mut lost) = (0, 0);
-    for round in 0..60 {
+    let rounds = (0..60).step_by(if fulgurite_testkit::is_full() { 1 } else { 4 });
+    let count = rounds.clone().count() as u64;
+    for round in rounds {
         let (mut memory, region) = (FaultyMemory::new(), region(80));
         let heap = Heap::create(&mut memory, region).unwrap();
         let (mut model, mut random) = (Model::default(), random.split(round));
@@ -262,7 +264,7 @@ fn a_failed_search_for_empty_pages_hands_nothing_out_twice() {
         heap.check(&mut memory).unwrap();
     }
     println!("{met} accesses failed, {lost} of them cost space");
-    assert!(met > 30 && lost < met, "{met} {lost}");
+    assert!(met > count / 2 && lost < met, "{met} of {count}, {lost}");
 }
 
 #[test]

@@ -258,7 +258,8 @@ impl Visitor for OnFlash<'_> {
         let frames = self.frames.max(u64::from(W::PINS) + 1);
         let case = format!("{}, {frames} frames, {wrong:?}, seed {}", W::NAME, params.seed);
         let medium = medium(self.built, region);
-        let runtime = runtime(&medium, frames, 32 << 10);
+        // Code that is not optimised takes more.
+        let runtime = runtime(&medium, frames, if cfg!(debug_assertions) { 128 << 10 } else { 32 << 10 });
         let options = JobOptions::new().name(W::NAME).pins(W::PINS);
         let seed = params.seed;
         let workload = runtime.submit_with(&options, move |context| W::open(context, region, &params).map(Arc::new));
