@@ -223,8 +223,11 @@ fn no_result_replaces_another_or_what_is_read() {
     let cores = system("astriflash.toml");
     same(&["sim", "run", &cores, "--json", "x", "--record", "./x"], &["--record ./x is the file of --json"]);
     same(&["sim", "trace", "a.trace", "--write", "msr", "--out", "a.trace"], &["--out a.trace is the file of a.trace"]);
-    let sweep = ["sim", "sweep", "s.toml", "--over", "requests.depth=1", "--out", "s.toml"];
-    same(&sweep, &["--out s.toml"]);
+    same(&["sim", "compare", "s.toml", &cores, "--json", "x.svg", "--plot", "x.svg"], &["--plot x.svg"]);
+    let sweep = ["sim", "sweep", "s.toml", "--over", "requests.depth=1", "--out"];
+    same(&[&sweep[..], &["s.toml"]].concat(), &["--out s.toml"]);
+    same(&[&sweep[..], &["o.svg", "--plot", "o.svg"]].concat(), &["--plot o.svg is the file of --out"]);
+    refused(at, &["sim", "compare", "s.toml", &cores, "--plot", "x.txt"], &["a drawing is .svg or .html"]);
     same(&["sim", "predict", "s.toml", "--out", "p.json", "--json", "p.json"], &["--out p.json is the file of --json"]);
     assert_eq!(std::fs::read_to_string(at.join("s.toml")).unwrap(), text);
     // A special file takes several.
@@ -248,9 +251,11 @@ fn a_full_disk_keeps_what_there_is_and_shows_the_rest() {
     };
     let output = run(at, &[&["sim", "run", &file, "--json", "/dev/full"][..], &SHORT].concat());
     assert!(told(&output, "/dev/full could not be written").contains("requests/s"), "the result is lost");
-    let compare = ["sim", "compare", &file, &file, "--json", "/dev/full"];
-    let output = run(at, &[&compare[..], &SHORT].concat());
-    assert!(told(&output, "/dev/full could not be written").contains("requests/s"), "the results are lost");
+    for result in ["--json", "--plot"] {
+        let compare = ["sim", "compare", &file, &file, result, "/dev/full"];
+        let output = run(at, &[&compare[..], &SHORT].concat());
+        assert!(told(&output, "/dev/full could not be written").contains("requests/s"), "the results are lost");
+    }
     refused(at, &["sim", "sweep", &file, "--out", "/dev/full", "--over", "requests.depth=1"], &["a regular file"]);
     // A sweep keeps whole results, and goes on when there is room.
     let sweep = ["sim", "sweep", &file, "--out", "o.jsonl", "--threads=1", "--over", "requests.depth=1,2,4,8"];
@@ -260,9 +265,14 @@ fn a_full_disk_keeps_what_there_is_and_shows_the_rest() {
     let kept = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
     let whole = |text: &str| text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
     assert!((1..4).contains(&whole(&kept)), "{kept}");
-    done(at, &sweep);
+    // A drawing that cannot be written takes no result with it.
+    let output = run_full(at, 12_288, &[&sweep[..], &["--plot", "p.html"]].concat());
+    told(&output, "p.html could not be written");
     let text = std::fs::read_to_string(at.join("o.jsonl")).unwrap();
     assert!(text.starts_with(&kept[..kept.rfind('\n').unwrap() + 1]) && whole(&text) == 4, "{text}");
+    assert!(!at.join("p.html").exists());
+    done(at, &[&sweep[..], &["--plot", "p.html"]].concat());
+    assert!(at.join("p.html").exists() && std::fs::read_to_string(at.join("o.jsonl")).unwrap() == text);
 }
 #[test]
 fn an_interrupted_sweep_goes_on() {

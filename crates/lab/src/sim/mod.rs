@@ -2,6 +2,7 @@
 
 mod explain;
 mod given;
+mod plot;
 mod predict;
 pub mod run;
 mod sweep;
@@ -63,12 +64,14 @@ Examples:
   fulgurite-lab sim sweep systems/nand-only.toml \\
     --over requests.depth=1,4,16,64 --out depths.jsonl
   fulgurite-lab sim sweep systems/nand-only.toml --over requests.depth=1,16 \\
-    --over nand.timing.read=25us,75us --out both.jsonl
+    --over nand.timing.read=25us,75us --out both.jsonl --plot both.html
 
 A point that FILE has already, of the same system and seed, is not run again.";
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab sim compare systems/nand-only.toml systems/compat-mqsim.toml
+  fulgurite-lab sim compare systems/nand-only.toml systems/compat-mqsim.toml \\
+    --plot both.svg --figure reads.p99_ns.value
   # the same jobs on each
   fulgurite-lab sim compare systems/dram-only.toml systems/astriflash.toml \\
     --set workload.front=recorded --trace jobs.rec";

@@ -1,6 +1,6 @@
 //! `fulgurite-lab sim run` and `compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, ValueHint};
@@ -12,10 +12,11 @@ use fulgurite_sim::{Report, RunError};
 use fulgurite_sys::clock::process_cpu;
 use fulgurite_term::bad_input::OrBadInput;
 use fulgurite_term::report::table::table;
-use fulgurite_term::report::{say, write_as, write_file, write_stdout};
+use fulgurite_term::report::{distinct, say, write_as, write_file, write_stdout};
 use fulgurite_term::stderr::tell;
 
 use super::given::{JsonArgs, SystemArgs, outputs, resolved, result, system};
+use super::plot::{self, PlotArgs, Point};
 
 /// A system, and where its result is written.
 #[derive(Clone, Debug, Args)]
@@ -49,6 +50,8 @@ pub struct CompareArgs {
     pub with: SystemArgs,
     #[command(flatten)]
     pub result: JsonArgs,
+    #[command(flatten)]
+    pub plot: PlotArgs,
 }
 
 /// Runs a system.
@@ -95,12 +98,28 @@ pub fn run(args: &RunArgs) -> Result<()> {
 /// Runs several systems.
 pub fn compare(args: &CompareArgs) -> Result<()> {
     let inputs = args.systems.iter().chain(&args.with.trace.file).map(PathBuf::as_path);
-    outputs(args.result.json.as_ref(), &[], inputs)?;
+    outputs(args.result.json.as_ref(), &[("--plot", args.plot.plot.as_ref())], inputs)?;
     // All of them are read before the first one runs.
     let systems = args.systems.iter().map(|path| system(path, &args.with)).collect::<Result<Vec<_>>>()?;
     let reports = systems.iter().map(|system| result(system, args.with.seed)).collect::<Result<Vec<_>>>()?;
     reports.iter().for_each(warn);
-    give(args.result.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))
+    // Where the drawing cannot be written, the results are shown nevertheless.
+    let drawn = draw(&args.plot, &reports);
+    give(args.result.json.as_ref(), &reports, || shown(&reports.iter().collect::<Vec<_>>()))?;
+    drawn
+}
+
+/// Draws systems next to each other, by the names of their files without directory and ending, or
+/// by all of their paths where several have the same name.
+fn draw(args: &PlotArgs, reports: &[Report]) -> Result<()> {
+    let stem = |report: &Report| Path::new(&report.system).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let are_different = distinct(reports.iter().map(stem)).len() == reports.len();
+    let point = |report: &Report| {
+        let x = stem(report).filter(|_| are_different).unwrap_or_else(|| report.system.clone());
+        Ok(Point { x, series: String::new(), result: serde_json::to_value(report)? })
+    };
+    let points = reports.iter().map(point).collect::<Result<Vec<_>>>()?;
+    plot::draw(args, "Systems next to each other", "system", &points)
 }
 
 /// Writes results where they were asked for. Where a file cannot be written, they are shown.

@@ -4,7 +4,7 @@
 //! which the values are part of), seed and version is not run again, so that an interrupted sweep
 //! goes on. A point without a result is reported at the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use fulgurite_term::progress;
 use fulgurite_term::stderr::tell;
 
 use super::given::{SystemArgs, input, once, outputs, text};
+use super::plot::{self, PlotArgs};
 use crate::parallel;
 
 /// A system, its keys and their values.
@@ -39,6 +40,8 @@ pub struct SweepArgs {
     /// Threads: as many as cores without it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    #[command(flatten)]
+    pub plot: PlotArgs,
 }
 
 /// What each result begins with: keys are in the order of their names.
@@ -60,20 +63,25 @@ fn values(text: &str) -> Result<(String, Vec<String>), String> {
     Ok((key, values))
 }
 
+/// Keys with a value each.
+type Set = Vec<(String, String)>;
+
 /// One combination.
 struct Point {
-    set: Vec<(String, String)>,
+    set: Set,
     system: System,
 }
 
 /// Runs all combinations that the file does not have.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let (done, whole) = already(&args.out)?;
-    outputs(None, &[("--out", Some(&args.out))], args.with.inputs(&args.system))?;
+    let results = [("--out", Some(&args.out)), ("--plot", args.plot.plot.as_ref())];
+    outputs(None, &results, args.with.inputs(&args.system))?;
     let interrupt = Interrupt::catch()?;
     let all = points(args)?;
     let count = all.len();
     let key = |point: &Point| (point.system.hash().to_owned(), args.with.seed, VERSION.to_owned());
+    let order: Vec<(Key, Set)> = all.iter().map(|point| (key(point), point.set.clone())).collect();
     let left: Vec<Point> = all.into_iter().filter(|point| !done.contains(&key(point))).collect();
     if left.len() < count {
         tell(format_args!("{} of {count} points are in {} already", count - left.len(), args.out.display()));
@@ -97,6 +105,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     });
     bar.finish_and_clear();
     ended?;
+    draw(args, &order)?;
     // The others have results nevertheless.
     let without: Vec<String> = told.into_iter().flatten().collect();
     if without.is_empty() {
@@ -104,6 +113,30 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     }
     let told = without[..without.len().min(REPORTED_MAX)].join("\n");
     Err(BadInput(format!("{} of {count} points have no result:\n{told}", without.len())).into())
+}
+
+/// Draws the points of the command, in its order, with the results of earlier runs.
+fn draw(args: &SweepArgs, order: &[(Key, Set)]) -> Result<()> {
+    if args.plot.plot.is_none() {
+        return Ok(());
+    }
+    let text =
+        std::fs::read_to_string(&args.out).with_context(|| format!("{} cannot be read back", args.out.display()))?;
+    let mut results: BTreeMap<Key, serde_json::Value> = BTreeMap::new();
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line)?;
+        results.extend(key(&value).map(|key| (key, value)));
+    }
+    let point = |(key, set): &(Key, Set)| {
+        let result = results.get(key)?.clone();
+        let ((_, x), others) = set.split_first()?;
+        let others: Vec<String> = others.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        Some(plot::Point { x: x.clone(), series: others.join(", "), result })
+    };
+    let points: Vec<plot::Point> = order.iter().filter_map(point).collect();
+    // Why there is none is reported with the points.
+    let Some(first) = points.first() else { return Ok(()) };
+    plot::draw(&args.plot, first.result["about"].as_str().unwrap_or_default(), &args.over[0].0, &points)
 }
 
 /// Runs a point and appends its result. Returns why it has none.
@@ -140,7 +173,7 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
     let input = input(&args.with.trace)?;
     // Keys that do not exist are reported before all else.
     Document::read(&file, &text, &args.with.set).or_bad_input(|error| error.to_string())?;
-    let mut sets: Vec<Vec<(String, String)>> = vec![Vec::new()];
+    let mut sets: Vec<Set> = vec![Set::new()];
     for (key, values) in &args.over {
         sets = sets
             .iter()
@@ -151,23 +184,23 @@ fn points(args: &SweepArgs) -> Result<Vec<Point>> {
     }
     sets.into_iter()
         .map(|set| {
-            let all: Vec<(String, String)> = args.with.set.iter().chain(&set).cloned().collect();
+            let all: Set = args.with.set.iter().chain(&set).cloned().collect();
             let system = System::read(&file, &text, &all, input.given()).or_bad_input(|error| error.to_string())?;
             Ok(Point { set, system })
         })
         .collect()
 }
 
-/// Results by the hash of the system, the seed and the version of the program.
-type Kept = BTreeSet<(String, u64, String)>;
-/// What a result is of. None: the line is no result.
-fn key(value: &serde_json::Value) -> Option<(String, u64, String)> {
+/// What a result is of: the hash of the system, the seed and the version of the program.
+type Key = (String, u64, String);
+/// None: the line is no result.
+fn key(value: &serde_json::Value) -> Option<Key> {
     let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
     Some((text("hash")?, value.get("seed")?.as_u64()?, text("version")?))
 }
 
 /// The results that a file has. Where its last line is not whole: how many bytes are.
-fn already(path: &Path) -> Result<(Kept, Option<u64>)> {
+fn already(path: &Path) -> Result<(BTreeSet<Key>, Option<u64>)> {
     // What is kept is read back, and a line that is not whole is cut off.
     if path.exists() && !path.is_file() {
         return Err(BadInput(format!("--out {}: a regular file is needed", path.display())).into());
