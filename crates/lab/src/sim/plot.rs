@@ -172,7 +172,7 @@ fn chart(name: &str, about: &str, first: &str, points: &[Point]) -> Canvas {
             let value = value(point)?;
             Some(Bar { value, spread: None, tip: format!("{}: {} {unit}", point.name(), number(value)) })
         };
-        // Values without others next to them are told apart by colour, as it is elsewhere.
+        // Values without others next to them differ by colour, as elsewhere.
         let (groups, series, bars) = match series[..] {
             [only] => (vec![short], words(&xs), vec![xs.iter().map(|x| bar(x, only)).collect()]),
             _ => {
