@@ -171,7 +171,7 @@ fn another_program_changes_the_file_of_an_open_pool() {
     testkit::figure(27, "reads of changed pages that were refused", errors);
 }
 
-/// The child: syncs a round, jumps, and so on, then looks which tokens are left.
+/// The child: syncs a round, jumps, and so on, then reads which tokens are left.
 #[test]
 #[ignore = "started by the test of jumps"]
 fn syncs_while_the_clock_jumps() {
