@@ -1,9 +1,9 @@
-//! Goal: what surrounds a process changes, and no value is lost or wrong: limits of the process that
-//! are set before or after the start, another program that changes the file of an open pool, a
+//! Goal: what surrounds a process changes, and no value is lost or wrong: limits of the process
+//! that are set before or after the start, another program that changes the file of an open pool, a
 //! system clock that jumps either way. What cannot be done is an error, and after it the pool opens
-//! with all that was synced. Method: this program once more, under a limit by `ulimit` or `prlimit`,
-//! with a clock that a small library shifts by what a file says. Writes into the file of an open
-//! pool, whose data do not fit in DRAM.
+//! with all that was synced. Method: this program once more, under a limit by `ulimit` or
+//! `prlimit`, with a clock that a small library shifts by what a file says. Writes into the file of
+//! an open pool, whose data do not fit in DRAM.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -412,3 +412,13 @@ fn the_comparisons_lock_file_is_up_to_date() {
     assert!(seen > 10, "{seen} of our crates are in peers/Cargo.lock");
     assert!(missing.is_empty(), "cargo metadata --manifest-path peers/Cargo.toml mends its lock file: {missing:?}");
 }
+
+#[test]
+fn the_peers_share_the_artefacts_of_the_workspace() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifest = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let profile = |text: &str| text[text.find("[profile.dev]").expect("a profile of tests")..].to_owned();
+    let (ours, theirs) = (profile(&manifest("Cargo.toml")), profile(&manifest("peers/Cargo.toml")));
+    let differ: Vec<&str> = theirs.lines().filter(|line| !ours.lines().any(|other| other == *line)).collect();
+    assert!(theirs.lines().count() > 15 && differ.is_empty(), "of the peers' profile the workspace has not {differ:?}");
+}

@@ -11,7 +11,8 @@ use fulgurite_memory::{
 };
 use fulgurite_sys::Backed;
 use fulgurite_workloads::{Params, Random, Site, Visitor, Workload, ZipfKeys};
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::Interrupt;
@@ -47,28 +48,57 @@ pub fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What `zstd` has compressed, uncompressed as it is read: frames, one after the other.
-struct Zstandard<R: BufRead>(Option<StreamingDecoder<R, FrameDecoder>>);
+/// What `zstd` has compressed, uncompressed as it is read: frames, one after the other, each with
+/// the checksum that it may end with.
+struct Zstandard<R: BufRead> {
+    reader: R,
+    decoder: FrameDecoder,
+    in_frame: bool,
+}
 
 impl<R: BufRead> Zstandard<R> {
-    fn open(reader: R) -> io::Result<Zstandard<R>> {
-        Ok(Zstandard(Some(StreamingDecoder::new(reader).map_err(io::Error::other)?)))
+    fn new(reader: R) -> Zstandard<R> {
+        Zstandard { reader, decoder: FrameDecoder::new(), in_frame: false }
+    }
+    /// Begins the next frame. Returns whether there is one.
+    fn begin(&mut self) -> io::Result<bool> {
+        while !self.reader.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.reader) {
+                Ok(()) => return Ok(true),
+                // What other programs keep in such a file.
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                    let skipped = io::copy(&mut (&mut self.reader).take(length.into()), &mut io::sink())?;
+                    if skipped < length.into() {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Ok(false)
     }
 }
 
 impl<R: BufRead> Read for Zstandard<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while let Some(frame) = &mut self.0 {
-            let count = frame.read(into)?;
-            if count > 0 || into.is_empty() {
-                return Ok(count);
-            }
-            let mut rest = self.0.take().map(StreamingDecoder::into_inner).expect("it was just read");
-            if !rest.fill_buf()?.is_empty() {
-                *self = Zstandard::open(rest)?;
+        while self.decoder.can_collect() == 0 {
+            if !self.in_frame {
+                self.in_frame = self.begin()?;
+                if !self.in_frame {
+                    return Ok(0);
+                }
+            } else if self.decoder.is_finished() {
+                let kept = self.decoder.get_checksum_from_data();
+                if kept.is_some() && kept != self.decoder.get_calculated_checksum() {
+                    return Err(io::Error::other("it is damaged: a checksum does not agree with the data"));
+                }
+                self.in_frame = false;
+            } else {
+                let strategy = BlockDecodingStrategy::UptoBytes(into.len().max(1));
+                self.decoder.decode_blocks(&mut self.reader, strategy).map_err(io::Error::other)?;
             }
         }
-        Ok(0)
+        self.decoder.read(into)
     }
 }
 
@@ -77,7 +107,7 @@ pub fn read_trace(path: &Path, limit: usize) -> Result<Stream> {
     let what = || format!("the trace {} cannot be read", path.display());
     let file = File::open(path).with_context(what)?;
     let reader: Box<dyn BufRead> = if path.extension().is_some_and(|e| e == "zst") {
-        Box::new(BufReader::new(Zstandard::open(BufReader::new(file)).with_context(what)?))
+        Box::new(BufReader::new(Zstandard::new(BufReader::new(file))))
     } else {
         Box::new(BufReader::new(file))
     };
@@ -202,15 +232,26 @@ mod tests {
         let text = "100 3 0 1\n7 1 0 2\n\n";
         std::fs::write(directory.path().join("b.lis"), text).unwrap();
         let (first, second) = text.split_at(9);
-        let frames = [first, second].map(|text| compress_to_vec(text.as_bytes(), CompressionLevel::Fastest));
-        std::fs::write(directory.path().join("a.lis.zst"), frames.concat()).unwrap();
+        let [first, second] = [first, second].map(|part| compress_to_vec(part.as_bytes(), CompressionLevel::Fastest));
+        let skippable = [&0x184d_2a50_u32.to_le_bytes()[..], &3_u32.to_le_bytes(), b"abc"].concat();
+        let whole = [&skippable[..], &first, &second].concat();
+        std::fs::write(directory.path().join("a.lis.zst"), &whole).unwrap();
         let paths = traces(directory.path()).unwrap();
         assert_eq!(paths.len(), 2);
         for path in paths {
             assert_eq!(read_trace(&path, usize::MAX).unwrap().keys, [100, 101, 102, 7]);
         }
-        let damaged = frames.concat().split_last().unwrap().1.to_vec();
-        for (name, bytes) in [("c.lis", &b"x\n"[..]), ("d.lis.zst", text.as_bytes()), ("e.lis.zst", &damaged)] {
+        let cut = &whole[..whole.len() - 1];
+        // The last bytes are a checksum.
+        let mut damaged = whole.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        for (name, bytes) in [
+            ("c.lis", &b"x\n"[..]),
+            ("d.lis.zst", text.as_bytes()),
+            ("e.lis.zst", cut),
+            ("f.lis.zst", &damaged),
+            ("g.lis.zst", &skippable[..9]),
+        ] {
             std::fs::write(directory.path().join(name), bytes).unwrap();
             assert!(read_trace(&directory.path().join(name), 10).is_err(), "{name}");
         }
