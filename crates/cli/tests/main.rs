@@ -31,6 +31,7 @@ mod crash_pool_check;
 mod crash_run_pool;
 mod fault_device_data;
 mod fault_full_disk;
+mod regression_crafted_journal;
 
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");

@@ -35,6 +35,7 @@ mod model_room;
 mod model_store;
 mod model_wear;
 mod regression_copies_of_places_given_away;
+mod regression_crafted_journal;
 mod regression_crash_loop;
 mod regression_late_summaries;
 mod regression_overlapping_writes;

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod attacks;
+pub mod crafted;
 pub mod images;
 pub mod objects;
 pub use fulgurite_testkit as trials;
