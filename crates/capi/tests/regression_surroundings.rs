@@ -1,10 +1,12 @@
 //! Goal: what surrounds a process costs no data and no hang. A program that was started without
 //! standard input, output and error has no pool under their numbers, through any door. A child
 //! after `fork` is refused at once by every function that takes a handle, whatever its parent's
-//! threads hold, and the parent goes on. Method: the test's own program once more, for a process of
-//! its own. It closes 0, 1 and 2, opens everything, asks whether they are still free, and writes to
-//! them as a log would. Or it forks while other threads use the memory, and the child calls each
-//! function, under an alarm that would kill it.
+//! threads hold, and the parent goes on. A filter of system calls costs an error at most, and a
+//! debugger nothing. Method: the test's own program once more, for a process of its own. It closes
+//! 0, 1 and 2, opens everything, asks whether they are still free, and writes to them as a log
+//! would. Or it forks while other threads use the memory, and the child calls each function, under
+//! an alarm that would kill it. Or it denies itself the calls that read and write files, or is read
+//! and stopped from outside while it works.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -394,6 +396,224 @@ fn a_child_after_fork_is_refused_at_once() {
         fulgurite_root_free(root);
         assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
     }
+}
+
+#[test]
+fn a_child_after_fork_is_refused_at_once_in_rust() {
+    use fulgurite::latches::VersionLatch;
+    use fulgurite::{AccessError, Error, Fulgurite, HashMap, JobError, Medium, Rooted, SubmitError, SyncError};
+    type Map = Arc<Rooted<HashMap<u64, u64, VersionLatch>>>;
+    fn open(path: &Path) -> (Fulgurite, Map) {
+        let memory = Fulgurite::builder(Medium::pool_or_new(path, "24M")).dram("12M").start().unwrap();
+        let map = memory.named("map").hash_map(1000).unwrap();
+        (memory, map)
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let (memory, map) = open(&path);
+    let (memory, shared) = (Arc::new(memory), map.clone());
+    let put = |key, value| memory.run(|m| map.insert(m, &key, value).map(drop));
+    put(1, 1).unwrap();
+    for round in 2..12 {
+        // A job that is under way in the parent, whose handle the child has as well.
+        let (go, goes) = std::sync::mpsc::channel::<()>();
+        let job = memory.submit(move |_| goes.recv().is_ok()).unwrap();
+        let (mut job, child_map) = (Some(job), shared.clone());
+        let code = in_child(|| {
+            let refused = [
+                matches!(memory.submit(|_| ()), Err(SubmitError::Forked)),
+                matches!(memory.run(|_| Ok(())), Err(AccessError::Forked)),
+                matches!(memory.run(|m| child_map.get(m, &1)), Err(AccessError::Forked)),
+                matches!(memory.sync(), Err(Error::Sync(SyncError::Forked))),
+                matches!(memory.roll_back(1), Err(Error::Sync(SyncError::Forked))),
+                memory.tokens().is_err(),
+                matches!(job.take().map(|job| job.wait()), Some(Err(JobError::Forked))),
+            ];
+            // What the parent's threads own is not ended here.
+            drop(child_map);
+            // SAFETY: the child ends by `_exit`, and does not use its copy again.
+            drop(unsafe { Arc::from_raw(Arc::as_ptr(&memory)) });
+            refused.iter().position(|refused| !refused).map_or(0, |wrong| 1 + wrong as i32)
+        });
+        assert_eq!(code, 0, "the call of this number, from 1 on, is not refused; 1014: it hangs");
+        go.send(()).unwrap();
+        assert!(job.unwrap().wait().unwrap(), "the parent's job goes on");
+        put(round, round).unwrap();
+        memory.sync().unwrap();
+    }
+    drop((memory, map, shared));
+    let (memory, map) = open(&path);
+    (1..12).for_each(|key| assert_eq!(memory.run(|m| map.get(m, &key)).unwrap(), Some(key)));
+}
+
+// ---- filters of system calls ----
+
+/// Denies the calls that read, write and flush files (`EPERM`): to the calling thread, or to all.
+fn deny_files(all_threads: bool) {
+    const LOAD_CALL: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let denied = [
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_setup,
+        libc::SYS_pread64,
+        libc::SYS_pwrite64,
+        libc::SYS_preadv,
+        libc::SYS_pwritev,
+        libc::SYS_preadv2,
+        libc::SYS_pwritev2,
+        libc::SYS_fsync,
+        libc::SYS_fdatasync,
+    ];
+    let line = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut filter = vec![line(LOAD_CALL, 0, 0)];
+    for (at, call) in denied.iter().enumerate() {
+        filter.push(line(IS, (denied.len() - at) as u8, *call as u32));
+    }
+    filter.push(line(RETURN, 0, libc::SECCOMP_RET_ALLOW));
+    filter.push(line(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    let flags = if all_threads { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    // SAFETY: a filter of this function, which the kernel copies.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program), 0);
+    }
+}
+
+#[test]
+#[ignore = "the program of the next test"]
+fn denies_itself_files() {
+    let Some(directory) = directory() else { return };
+    let pool = start_pool(&directory.join("pool"));
+    let blobs = open_blobs(pool, c"b".as_ptr());
+    assert_eq!(put(blobs, b"key", b"before"), FULGURITE_OK, "{}", last());
+    // SAFETY: handles of this function.
+    let sync = || unsafe { fulgurite_sync(pool, null_mut()) };
+    assert_eq!(sync(), FULGURITE_OK, "{}", last());
+    deny_files(std::env::var_os("FULGURITE_TEST_ALL_THREADS").is_some());
+    let changed = put(blobs, b"key", b"after");
+    let (synced, message) = (sync(), last());
+    println!("\nput {changed:?}, sync {synced:?}: {message}");
+    let found = get(blobs, b"key");
+    // SAFETY: as above.
+    let closed = unsafe {
+        fulgurite_blobs_free(blobs);
+        fulgurite_close(pool)
+    };
+    println!("\nget {found:?}, close {closed:?}");
+    println!("\nsynced: {}", synced == FULGURITE_OK && closed == FULGURITE_OK);
+    // SAFETY: the process ends. Nothing is left to be done at an exit.
+    unsafe { libc::_exit(0) };
+}
+
+#[test]
+fn a_filter_of_system_calls_is_an_error_at_most() {
+    for all_threads in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new("timeout");
+        command.arg("30").arg(std::env::current_exe().unwrap());
+        command.args(testkit::arguments(module_path!(), "denies_itself_files")).env(DIRECTORY, directory.path());
+        if all_threads {
+            command.env("FULGURITE_TEST_ALL_THREADS", "1");
+        }
+        let output = command.output().unwrap();
+        let printed = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+        println!("{printed}");
+        assert!(output.status.success() && !printed.contains("panicked"), "{:?}: {printed}", output.status);
+        // The thread that asks for a sync makes it, so its filter counts as well.
+        assert!(printed.contains("sync FULGURITE_IO") && printed.contains("\nsynced: false"), "{printed}");
+        assert!(printed.contains("a filter of system calls"), "{printed}");
+        // The new value may be there or not.
+        let pool = start_pool(&directory.path().join("pool"));
+        let blobs = open_blobs(pool, c"b".as_ptr());
+        let found = get(blobs, b"key").unwrap();
+        assert!(found == b"after" || found == b"before", "{found:?}");
+        // SAFETY: handles of this function.
+        unsafe {
+            fulgurite_blobs_free(blobs);
+            assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+        }
+    }
+    testkit::figure(27, "processes under filters of system calls", 2);
+}
+
+// ---- debuggers ----
+
+#[test]
+#[ignore = "the program of the next test"]
+fn works_until_it_is_told_to_end() {
+    let Some(directory) = directory() else { return };
+    let pool = start_pool(&directory.join("pool"));
+    let blobs = open_blobs(pool, c"b".as_ptr());
+    for round in 0u64.. {
+        let key = (round % 50).to_le_bytes();
+        assert_eq!(put(blobs, &key, b"what a debugger looks for"), FULGURITE_OK, "{}", last());
+        // SAFETY: handles of this function.
+        assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
+        assert_eq!(get(blobs, &key).as_deref(), Ok(&b"what a debugger looks for"[..]));
+        if round == 50 {
+            std::fs::write(directory.join("works"), "").unwrap();
+        }
+        if directory.join("end").exists() {
+            break;
+        }
+    }
+    // SAFETY: handles of this function.
+    unsafe {
+        fulgurite_blobs_free(blobs);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
+
+/// Reads all memory of another process that can be read, and counts where a value is in it.
+fn read_all(pid: u32, value: &[u8]) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut found = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let range = line.split(' ').next().unwrap();
+        let (first, end) = range.split_once('-').unwrap();
+        let [first, end] = [first, end].map(|number| usize::from_str_radix(number, 16).unwrap());
+        let mut bytes = vec![0u8; (end - first).min(32 << 20)];
+        let here = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let there = libc::iovec { iov_base: first as *mut c_void, iov_len: bytes.len() };
+        // SAFETY: the bytes are this function's.
+        let read = unsafe { libc::process_vm_readv(pid as i32, &raw const here, 1, &raw const there, 1, 0) };
+        let read = &bytes[..usize::try_from(read).unwrap_or(0)];
+        found += read.windows(value.len()).filter(|window| *window == value).count();
+    }
+    found
+}
+
+#[test]
+fn a_pool_that_a_debugger_reads_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = testkit::again(module_path!(), "works_until_it_is_told_to_end");
+    let mut child = child.env(DIRECTORY, directory.path()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    while !directory.path().join("works").exists() && begun.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let found = read_all(child.id(), b"what a debugger looks for");
+    let pid = child.id().to_string();
+    let all_threads = ["-p", &pid, "-nx", "-batch", "-ex", "thread apply all backtrace 2", "-ex", "detach"];
+    let by_gdb = std::process::Command::new("timeout").args(["60", "gdb"]).args(all_threads).output();
+    std::fs::write(directory.path().join("end"), "").unwrap();
+    let status = (0..600).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().unwrap()
+    });
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(status.is_some_and(|status| status.success()), "{status:?}; none: it hangs");
+    assert!(found > 0, "the values are in DRAM");
+    match by_gdb {
+        Ok(output) if output.status.success() => println!("gdb: {}", String::from_utf8_lossy(&output.stdout)),
+        other => println!("SKIPPED: gdb cannot stop it here, or is not installed ({other:?})"),
+    }
+    testkit::figure(27, "pools read by a debugger", 1);
 }
 
 // ---- valgrind ----

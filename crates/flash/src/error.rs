@@ -61,7 +61,10 @@ fn remedy(errno: i32) -> &'static str {
         // block/blk-core.c.
         5 | 6 | 19 | 61 | 74 | 84 | 121 => "see dmesg, and check the device before going on",
         // EACCES, EPERM.
-        1 | 13 => "a page of it may not be written; change its permissions first",
+        1 | 13 => {
+            "a page of it may not be written, or a filter of system calls (seccomp) denies it; change the permissions or \
+             the filter first"
+        }
         // EEXIST.
         17 => "what was to be allocated is there already; take other pages",
         // ENOSPC, EDQUOT.
