@@ -1,6 +1,8 @@
 //! All tests of this crate but those under loom, as one program: linked once, with a process for
 //! each test.
 
+#[path = "common/blocks.rs"]
+mod blocks;
 #[path = "common/help.rs"]
 mod help;
 #[path = "common/refused.rs"]

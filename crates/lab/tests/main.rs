@@ -1,5 +1,7 @@
 //! All tests of this crate, as one program: linked once, with a process for each test.
 
+#[path = "../../cli/tests/common/blocks.rs"]
+mod blocks;
 mod common;
 #[path = "../../cli/tests/common/help.rs"]
 mod help;
@@ -20,6 +22,7 @@ mod conform_bench_quick;
 mod conform_bench_run;
 mod conform_device_flash;
 mod conform_device_quick;
+mod conform_documents;
 mod conform_flash_choice;
 mod conform_reproduce;
 mod conform_sim;
