@@ -17,15 +17,15 @@ use fulgurite_sys::userfault::{Access, Origin};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, Region, Userfault, signals};
 
 use super::buffer::Buffer;
-use super::door::{Door, Doors};
 use super::kept::{self, Found, KeptPool};
 use super::log::Log;
 use super::numbers::{CHUNK, NOBODY, NoNumber, Numbers};
 use super::packed::{self, OBJECT_BYTES_MAX};
 use super::pager::{self, Pager, Shard, Shards, Switched};
 use super::places::Places;
+use super::queue::{BlockingQueue, QueuePool};
 use super::records;
-use super::settings::{self, DOORS, LOG_FRAMES, Layout, Mode, ObjectSettings};
+use super::settings::{self, LOG_FRAMES, Layout, Mode, ObjectSettings, QUEUES};
 use super::statistics::{ObjectSummary, Statistics};
 use super::writer::{LogWriter, Wanted, Writer};
 use super::{OBJECT_STRIDE, lock};
@@ -39,8 +39,8 @@ const HISTORY_SHARE: u64 = 8;
 /// Threads that resolve faults in compatible mode.
 const HANDLERS: usize = 4;
 /// Threads that resolve faults of fibers in in-line mode, and so the reads for them at a time: half
-/// of the doors.
-const SERVERS: usize = DOORS / 2;
+/// of the queues.
+const SERVERS: usize = QUEUES / 2;
 
 /// Memory in flash by the object. Threads use it by plain loads and stores. See [`ObjectSettings`].
 ///
@@ -121,18 +121,18 @@ impl ObjectAllocator {
             Some(Kept::Here(pool)) => pool,
         };
         let flash = &*opened.flash;
-        let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
-        doors.push(Door::new(flash, LOG_FRAMES)?);
-        let found = kept::look(pool, doors.last_mut().expect("it was pushed"))?;
+        let mut queues = (0..QUEUES).map(|_| BlockingQueue::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
+        queues.push(BlockingQueue::new(flash, LOG_FRAMES)?);
+        let found = kept::load(pool, queues.last_mut().expect("it was pushed"))?;
         let chunks = settings.chunks().max(found.chunks());
         let there = records::chunks_in(pool.geometry().subpages);
         if chunks > there {
             return Err(StartError::FewAddresses { objects: u64::from(there) * u64::from(CHUNK) });
         }
-        let layout = Layout::new(settings, (chunks, 0), &doors, flash.traits().dram_bytes as u64)?;
+        let layout = Layout::new(settings, (chunks, 0), &queues, flash.traits().dram_bytes as u64)?;
         let numbers = Numbers::new(chunks, records::weight, kept::room(pool)?);
         let made =
-            ObjectAllocator::make(flash, settings, layout, Parts { doors, numbers, kept: Some((opened, found)) })?;
+            ObjectAllocator::make(flash, settings, layout, Parts { queues, numbers, kept: Some((opened, found)) })?;
         made.begin(Writer::Pool)?;
         Ok(made)
     }
@@ -143,16 +143,16 @@ impl ObjectAllocator {
     /// # Errors
     /// [`StartError`].
     pub fn over(flash: &dyn Flash, settings: &ObjectSettings) -> Result<&'static ObjectAllocator, StartError> {
-        let mut doors = (0..DOORS).map(|_| Door::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
+        let mut queues = (0..QUEUES).map(|_| BlockingQueue::new(flash, 1)).collect::<Result<Vec<_>, _>>()?;
         let extents = settings::extents(flash.subpages())?;
-        let door = Door::new(flash, LOG_FRAMES)?;
-        doors.push(door);
+        let queue = BlockingQueue::new(flash, LOG_FRAMES)?;
+        queues.push(queue);
         let parts = (settings.chunks(), extents);
-        let layout = Layout::new(settings, parts, &doors, flash.traits().dram_bytes as u64)?;
-        let door = doors.pop().expect("it was pushed");
+        let layout = Layout::new(settings, parts, &queues, flash.traits().dram_bytes as u64)?;
+        let queue = queues.pop().expect("it was pushed");
         let numbers = Numbers::new(layout.chunks, packed::weight, Log::room(extents));
-        let made = ObjectAllocator::make(flash, settings, layout, Parts { doors, numbers, kept: None })?;
-        made.begin(Writer::Log(LogWriter { log: Log::new(extents), door }))?;
+        let made = ObjectAllocator::make(flash, settings, layout, Parts { queues, numbers, kept: None })?;
+        made.begin(Writer::Log(LogWriter { log: Log::new(extents), queue }))?;
         Ok(made)
     }
 
@@ -163,7 +163,7 @@ impl ObjectAllocator {
         parts: Parts<'_>,
     ) -> Result<&'static ObjectAllocator, StartError> {
         let cannot = |what| move |source| StartError::System { what, source };
-        let Parts { doors, mut numbers, kept } = parts;
+        let Parts { queues, mut numbers, kept } = parts;
         let userfault = match settings.mode {
             Mode::Compatible => Userfault::open(),
             Mode::InLine => Userfault::open_in_line(),
@@ -195,7 +195,7 @@ impl ObjectAllocator {
             table_left: Condvar::new(),
             numbers: Mutex::new(numbers),
             shards,
-            doors: Doors::new(doors),
+            queues: QueuePool::new(queues),
             kept,
             wanted: Wanted::default(),
             statistics: Statistics::default(),
@@ -415,7 +415,7 @@ impl ObjectAllocator {
 
 /// What depends on what is below.
 struct Parts<'o> {
-    doors: Vec<Door>,
+    queues: Vec<BlockingQueue>,
     numbers: Numbers,
     kept: Option<(&'o Opened, Found)>,
 }

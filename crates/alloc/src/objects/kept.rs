@@ -23,11 +23,11 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_objects::Batch;
 use fulgurite_store::{Geometry, Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
 
-use super::door::Door;
 use super::lock;
 use super::names::{Entry, Names};
 use super::numbers::{CHUNK, Kind, Numbers, Record};
 use super::pager::{Pager, Shards};
+use super::queue::BlockingQueue;
 use super::records::{self, BYTES_MAX, Header, NAMES_MAX, PAGES_PER_CHUNK, Target};
 use super::settings::LOG_FRAMES;
 use super::statistics::count;
@@ -98,7 +98,7 @@ pub fn flash_error(error: PoolError) -> FlashError {
 ///
 /// # Errors
 /// [`StartError`] when it has anything else.
-pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
+pub fn load(pool: &Pool, queue: &mut BlockingQueue) -> Result<Found, StartError> {
     let geometry = pool.geometry();
     if !geometry.objects || u64::from(geometry.subpages) < records::addresses(0) {
         return Err(StartError::NotOfObjects);
@@ -116,7 +116,7 @@ pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
     }
     let mut names = Names::default();
     let slots: Vec<u32> = (0..NAMES_MAX).collect();
-    read_all(pool, door, &slots, records::of_name, |slot, bytes| {
+    read_all(pool, queue, &slots, records::of_name, |slot, bytes| {
         let (name, size, named) = records::decode_name(bytes).ok_or(StartError::Damaged { what: "name", at: slot })?;
         let is_new = names.restore(slot, name, size, named);
         if is_new { Ok(()) } else { Err(StartError::Damaged { what: "name", at: slot }) }
@@ -133,7 +133,7 @@ pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
         }
     }
     let chunks: Vec<u32> = (0..records::chunks_in(geometry.subpages)).collect();
-    read_all(pool, door, &chunks, records::of_chunk, |at, bytes| {
+    read_all(pool, queue, &chunks, records::of_chunk, |at, bytes| {
         let record = records::decode_chunk(bytes).ok_or(StartError::Damaged { what: "record", at })?;
         let size = match record.kind {
             Kind::Pool(owner) => owners.get(&owner).copied(),
@@ -153,7 +153,7 @@ pub fn look(pool: &Pool, door: &mut Door) -> Result<Found, StartError> {
 /// Reads the first bytes of what is stored at the subpages of these, if anything is.
 fn read_all(
     pool: &Pool,
-    door: &mut Door,
+    queue: &mut BlockingQueue,
     all: &[u32],
     subpage: fn(u32) -> u32,
     mut take: impl FnMut(u32, &[u8; BYTES_MAX]) -> Result<(), StartError>,
@@ -166,10 +166,10 @@ fn read_all(
     }
     for part in there.chunks(LOG_FRAMES) {
         let subpages: Vec<u32> = part.iter().map(|at| subpage(*at)).collect();
-        let ended = door.transfer(Op::Read, &subpages).map_err(PoolError::from)?.to_vec();
+        let ended = queue.transfer(Op::Read, &subpages).map_err(PoolError::from)?.to_vec();
         for (frame, (at, ended)) in part.iter().zip(ended).enumerate() {
             ended.map_err(PoolError::from)?;
-            take(*at, door.page(frame).first_chunk().expect("a page has more"))?;
+            take(*at, queue.page(frame).first_chunk().expect("a page has more"))?;
         }
     }
     Ok(())
@@ -503,16 +503,16 @@ mod tests {
     const CHUNKS: u32 = 12;
 
     /// The last one keeps it open.
-    fn open(medium: &Arc<dyn Flash>) -> (Arc<Pool>, Door, impl Flash + use<>) {
+    fn open(medium: &Arc<dyn Flash>) -> (Arc<Pool>, BlockingQueue, impl Flash + use<>) {
         let mut config = StoreConfig::default();
         config.durability = Durability::Sync;
         let store = Pool::open(medium.clone(), config).unwrap().0.into_flash();
-        (store.layer().clone(), Door::new(&store, LOG_FRAMES).unwrap(), store)
+        (store.layer().clone(), BlockingQueue::new(&store, LOG_FRAMES).unwrap(), store)
     }
     /// What the next process finds: its names, and of each how many objects it has.
     fn found(medium: &Arc<dyn Flash>) -> BTreeMap<String, u32> {
-        let (pool, mut door, _store) = open(medium);
-        let found = look(&pool, &mut door).unwrap();
+        let (pool, mut queue, _store) = open(medium);
+        let found = load(&pool, &mut queue).unwrap();
         let mut numbers = Numbers::new(CHUNKS, records::weight, u64::MAX);
         let cache = Cache::new(CACHE_BYTES_MIN);
         let shards = Shards::new(vec![Shard { cache, places: Places::new(CHUNKS as usize), is_writing: false }]);
@@ -582,8 +582,8 @@ mod tests {
         Pool::format(&medium, geometry, PoolId([7; 16]), 0).unwrap();
         let numbers = Mutex::new(Numbers::new(CHUNKS, records::weight, u64::MAX));
         let mut process = Process { names: Names::default(), numbers, pools: [0; 2] };
-        let (pool, mut door, _store) = open(&medium);
-        look(&pool, &mut door).unwrap();
+        let (pool, mut queue, _store) = open(&medium);
+        load(&pool, &mut queue).unwrap();
         let [gone, moved] = [process.array("gone", 2000, 64), process.array("moved", 1500, 32)];
         process.array("stays", 1100, 16);
         process.pool("pool", 0, 20);

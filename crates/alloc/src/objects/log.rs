@@ -98,11 +98,11 @@ impl Log {
         }
     }
     /// An object of this weight is in a page now.
-    pub fn lives(&mut self, page: u32, weight: u64) {
+    pub fn mark_live(&mut self, page: u32, weight: u64) {
         self.extents[(page / EXTENT_PAGES) as usize].live += weight as u32;
     }
     /// It does not any more.
-    pub fn dies(&mut self, page: u32, weight: u64) {
+    pub fn mark_dead(&mut self, page: u32, weight: u64) {
         let at = page / EXTENT_PAGES;
         self.extents[at as usize].live -= weight as u32;
         self.free_if_dead(at);
@@ -156,8 +156,8 @@ mod tests {
                 for objects in moved.chunks(29) {
                     let page = log.take(Purpose::Moved).expect("there is room for what is moved");
                     for number in objects {
-                        log.lives(page, weight);
-                        log.dies(places.insert(*number, page).unwrap(), weight);
+                        log.mark_live(page, weight);
+                        log.mark_dead(places.insert(*number, page).unwrap(), weight);
                     }
                     pages.insert(page, objects.to_vec());
                 }
@@ -166,9 +166,9 @@ mod tests {
             let page = log.take(Purpose::New).expect("cleaning made room");
             for number in &objects {
                 if let Some(old) = places.insert(*number, page) {
-                    log.dies(old, weight);
+                    log.mark_dead(old, weight);
                 }
-                log.lives(page, weight);
+                log.mark_live(page, weight);
             }
             let old = pages.insert(page, objects);
             assert!(old.is_none_or(|objects| objects.iter().all(|n| places[n] != page)), "its objects had died");

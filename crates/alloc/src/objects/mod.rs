@@ -29,7 +29,6 @@
 
 mod allocator;
 mod buffer;
-mod door;
 mod kept;
 mod log;
 mod named;
@@ -38,6 +37,7 @@ mod numbers;
 mod packed;
 mod pager;
 mod places;
+mod queue;
 mod records;
 mod settings;
 mod statistics;

@@ -20,12 +20,12 @@ use fulgurite_sys::userfault::NotMoved;
 use fulgurite_sys::{Arena, Clock, Region, Userfault, barrier, workers};
 
 use super::buffer::{BLOCK, Buffer, State};
-use super::door::Doors;
 use super::kept::KeptPool;
 use super::lock;
 use super::numbers::{CHUNK, Numbers};
 use super::packed;
 use super::places::Places;
+use super::queue::QueuePool;
 use super::records;
 use super::settings::{Mode, Overrun};
 use super::statistics::{Statistics, count};
@@ -47,19 +47,19 @@ pub struct Shard {
 }
 
 /// A shard, and what waits for room in it.
-struct Place {
+struct LockedShard {
     shard: Mutex<Shard>,
     room: Condvar,
 }
 
 /// All of them.
 pub struct Shards {
-    all: Box<[CachePadded<Place>]>,
+    all: Box<[CachePadded<LockedShard>]>,
 }
 
 impl Shards {
     pub fn new(shards: Vec<Shard>) -> Shards {
-        let place = |shard| CachePadded::new(Place { shard: Mutex::new(shard), room: Condvar::new() });
+        let place = |shard| CachePadded::new(LockedShard { shard: Mutex::new(shard), room: Condvar::new() });
         Shards { all: shards.into_iter().map(place).collect() }
     }
     pub fn len(&self) -> usize {
@@ -106,7 +106,7 @@ pub struct Pager {
     pub table_left: Condvar,
     pub numbers: Mutex<Numbers>,
     pub shards: Shards,
-    pub doors: Doors,
+    pub queues: QueuePool,
     /// In place of a log.
     pub kept: Option<KeptPool>,
     pub wanted: Wanted,
@@ -327,9 +327,9 @@ impl Pager {
             count(&self.statistics.reads, 1);
             // A pool knows where its objects are.
             let at = self.kept.as_ref().map_or(page, |_| records::of_object(number));
-            let read = self.doors.with(|door| {
-                door.read(at)?;
-                Ok(door.page(0))
+            let read = self.queues.with(|queue| {
+                queue.read(at)?;
+                Ok(queue.page(0))
             });
             let bytes = match &read {
                 Ok(page) if self.kept.is_some() => Some(&page[..size]),
@@ -391,7 +391,7 @@ impl Pager {
         if !self.take_page(number, frame) {
             return Ok(false);
         }
-        self.look_at_slack(number, frame, size);
+        self.check_slack(number, frame, size);
         if self.fingerprint(frame, size) == self.remembered(slot) {
             count(&self.statistics.left_clean, 1);
             return Ok(true);
@@ -427,13 +427,13 @@ impl Pager {
         }
     }
 
-    fn look_at_slack(&self, number: u32, frame: usize, size: usize) {
-        let Some(tell) = self.on_overrun else { return };
+    fn check_slack(&self, number: u32, frame: usize, size: usize) {
+        let Some(report) = self.on_overrun else { return };
         let mut page = [0; SUBPAGE_BYTES];
         self.frames.read(frame, &mut page);
         if let Some(at) = page[size..].iter().position(|byte| *byte != FILL) {
             count(&self.statistics.overruns, 1);
-            tell(Overrun { object: self.address(number), size, at: size + at });
+            report(Overrun { object: self.address(number), size, at: size + at });
         }
     }
 
@@ -531,7 +531,7 @@ impl Pager {
                         std::thread::sleep(MOMENT);
                     }
                     if let Some(size) = self.size_of(number) {
-                        self.look_at_slack(number, frame, size);
+                        self.check_slack(number, frame, size);
                     }
                     buffer = lock(&self.buffer);
                     self.gone(&mut buffer, slot);

@@ -6,10 +6,10 @@ use fulgurite_backing::Medium;
 use fulgurite_format::SUBPAGE_BYTES;
 
 use super::buffer;
-use super::door::Door;
 use super::log::{EXTENT_PAGES, EXTENTS_MIN, Log};
 use super::numbers::{self, CHUNK};
 use super::places;
+use super::queue::BlockingQueue;
 use crate::StartError;
 
 /// Which thread fills a missing page in.
@@ -108,8 +108,8 @@ const PAGE_BUFFER_MAX: u64 = 128 << 20;
 /// The page buffer gets one part in this number of the DRAM, unless its size was set.
 const SHARE: u64 = 4;
 
-/// Doors for faults.
-pub const DOORS: usize = 16;
+/// Queues for faults.
+pub const QUEUES: usize = 16;
 /// Frames of the log's thread: an extent that is cleaned, and as much that is written.
 pub const LOG_FRAMES: usize = EXTENT_PAGES as usize;
 /// In addition to frames: what packing and a batch take.
@@ -139,21 +139,21 @@ pub fn extents(flash_pages: u32) -> Result<u32, StartError> {
 }
 
 impl Layout {
-    /// With the number of chunks, of extents of a log and of doors, and with the DRAM that the
+    /// With the number of chunks, of extents of a log and of queues, and with the DRAM that the
     /// medium and its store take.
     pub fn new(
         settings: &ObjectSettings,
         (chunks, extents): (u32, u32),
-        doors: &[Door],
+        queues: &[BlockingQueue],
         medium: u64,
     ) -> Result<Layout, StartError> {
         if settings.objects_max == 0 {
             return Err(StartError::NoObjects);
         }
-        let doors: usize = doors.iter().map(Door::bytes).sum();
+        let queues: usize = queues.iter().map(BlockingQueue::bytes).sum();
         let per_chunk = numbers::BYTES_PER_CHUNK + places::CHUNK_BYTES + DIRECTORY_BYTES_PER_CHUNK + 24;
         let tables =
-            u64::from(chunks) * per_chunk as u64 + Log::bytes(extents) as u64 + doors as u64 + medium + LOG_BYTES;
+            u64::from(chunks) * per_chunk as u64 + Log::bytes(extents) as u64 + queues as u64 + medium + LOG_BYTES;
         let asked = settings.page_buffer_bytes.unwrap_or((settings.dram_bytes / SHARE).min(PAGE_BUFFER_MAX));
         let pages = (asked / BYTES_PER_PAGE).max(PAGES_MIN).min(u64::from(settings.objects_max).max(PAGES_MIN));
         let taken = tables + pages * BYTES_PER_PAGE;

@@ -8,11 +8,11 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_objects::{Batch, Pressure};
 
-use super::door::Door;
 use super::lock;
 use super::log::{EXTENT_PAGES, Log, Purpose};
 use super::packed::{self, Object};
 use super::pager::Pager;
+use super::queue::BlockingQueue;
 use super::settings::LOG_FRAMES;
 use super::statistics::count;
 
@@ -90,10 +90,10 @@ pub enum Writer {
     Pool,
 }
 
-/// A log, and the door that it is written through.
+/// A log, and the queue that it is written through.
 pub struct LogWriter {
     pub log: Log,
-    pub door: Door,
+    pub queue: BlockingQueue,
 }
 
 impl Writer {
@@ -180,9 +180,9 @@ impl LogWriter {
         for (pages, places) in pages.chunks(LOG_FRAMES).zip(places.chunks(LOG_FRAMES)) {
             for (frame, objects) in pages.iter().enumerate() {
                 packed::encode(objects, &mut page);
-                self.door.set_page(frame, &page);
+                self.queue.set_page(frame, &page);
             }
-            let ended = self.door.transfer(Op::Write, places)?;
+            let ended = self.queue.transfer(Op::Write, places)?;
             if let Some(error) = ended.iter().find_map(|result| result.err()) {
                 count(&pager.statistics.errors, 1);
                 return Err(error);
@@ -197,9 +197,9 @@ impl LogWriter {
         let before = shard.places.get(chunk, index);
         shard.places.set(chunk, index, size, page);
         drop(shard);
-        self.log.lives(page, packed::weight(size));
+        self.log.mark_live(page, packed::weight(size));
         if let Some(before) = before {
-            self.log.dies(before, packed::weight(size));
+            self.log.mark_dead(before, packed::weight(size));
         }
     }
     fn unplace(&mut self, pager: &Pager, number: u32) {
@@ -208,7 +208,7 @@ impl LogWriter {
         shard.places.clear(chunk, index);
         drop(shard);
         if let (Some(size), Some(before)) = (size, before) {
-            self.log.dies(before, packed::weight(size));
+            self.log.mark_dead(before, packed::weight(size));
         }
     }
 
@@ -224,10 +224,10 @@ impl LogWriter {
     /// Moves what lives in an extent. What is dirty in the cache as well is let go.
     fn clean_one(&mut self, pager: &Pager, extent: u32) -> Result<(), FlashError> {
         let all: Vec<u32> = (extent * EXTENT_PAGES..(extent + 1) * EXTENT_PAGES).collect();
-        let ended = self.door.transfer(Op::Read, &all)?.to_vec();
+        let ended = self.queue.transfer(Op::Read, &all)?.to_vec();
         let mut live: Vec<(u32, u32, Vec<u8>)> = Vec::new();
         for (frame, (page, ended)) in all.iter().zip(ended).enumerate() {
-            let read = self.door.page(frame);
+            let read = self.queue.page(frame);
             let Some(objects) = ended.ok().and_then(|()| packed::decode(&read)) else {
                 // A page whose write failed has nothing that lives.
                 continue;
@@ -240,7 +240,7 @@ impl LogWriter {
                 if shard.cache.is_dirty(number) {
                     shard.places.clear(chunk, index);
                     drop(shard);
-                    self.log.dies(*page, packed::weight(bytes.len()));
+                    self.log.mark_dead(*page, packed::weight(bytes.len()));
                 } else {
                     drop(shard);
                     live.push((number, *page, bytes.to_vec()));

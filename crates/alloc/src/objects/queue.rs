@@ -1,4 +1,4 @@
-//! Doors to flash: a queue with frames of its own, for one thread at a time, which waits.
+//! Blocking queues to flash: each has frames of its own, and the one thread that uses it waits.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub struct Door {
+pub struct BlockingQueue {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,
     completions: Vec<Completion>,
     ended: Vec<Result<(), FlashError>>,
 }
 
-impl Door {
+impl BlockingQueue {
     /// With `frames` frames, which is also the most requests at a time.
-    pub fn new(flash: &dyn Flash, frames: usize) -> Result<Door, StartError> {
+    pub fn new(flash: &dyn Flash, frames: usize) -> Result<BlockingQueue, StartError> {
         let arena = Arc::new(Arena::anonymous(frames * SUBPAGE_BYTES, Backed::BasePages)?);
         let notifier =
             Arc::new(Notifier::new().map_err(|source| StartError::System { what: "make an eventfd", source })?);
@@ -33,7 +33,12 @@ impl Door {
         if frames > 1 && flash.traits().gathers > 1 {
             let _ = queue.switch(Switches { gather_reads: true, ..Switches::default() });
         }
-        Ok(Door { queue, frames: arena, completions: Vec::with_capacity(frames), ended: Vec::with_capacity(frames) })
+        Ok(BlockingQueue {
+            queue,
+            frames: arena,
+            completions: Vec::with_capacity(frames),
+            ended: Vec::with_capacity(frames),
+        })
     }
     /// DRAM of frames and rings.
     pub fn bytes(&self) -> usize {
@@ -53,7 +58,7 @@ impl Door {
     ///
     /// # Errors
     /// [`FlashError::TimedOut`] when the medium does not answer. Its requests stay under way then,
-    /// and the door must not be used again.
+    /// and the queue must not be used again.
     pub fn transfer(&mut self, op: Op, pages: &[u32]) -> Result<&[Result<(), FlashError>], FlashError> {
         self.ended.clear();
         self.ended.resize(pages.len(), Err(FlashError::Closed));
@@ -61,7 +66,7 @@ impl Door {
         for (frame, page) in pages.iter().enumerate() {
             let (subpage, frame) = (SubpageIndex(*page), FrameIndex(frame as u32));
             let submitted = self.queue.submit(Request { tag: frame.0.into(), op, subpage, frame });
-            submitted.expect("a door has as many requests as frames");
+            submitted.expect("a queue has as many requests as frames");
         }
         // What could not be handed over completes with an error.
         let _ = self.queue.flush();
@@ -88,43 +93,43 @@ impl Door {
     }
 }
 
-/// Doors for any thread.
-pub struct Doors {
+/// Blocking queues, which threads take in turns.
+pub struct QueuePool {
     free: Mutex<Free>,
     freed: Condvar,
 }
 
 struct Free {
-    doors: Vec<Door>,
+    queues: Vec<BlockingQueue>,
     /// All of them, including those in use.
     all: usize,
 }
 
-impl Doors {
-    pub fn new(doors: Vec<Door>) -> Doors {
-        let all = doors.len();
-        Doors { free: Mutex::new(Free { doors, all }), freed: Condvar::new() }
+impl QueuePool {
+    pub fn new(queues: Vec<BlockingQueue>) -> QueuePool {
+        let all = queues.len();
+        QueuePool { free: Mutex::new(Free { queues, all }), freed: Condvar::new() }
     }
-    /// Calls `f` with a door that no other thread has, for which it waits.
-    pub fn with<R>(&self, f: impl FnOnce(&mut Door) -> Result<R, FlashError>) -> Result<R, FlashError> {
+    /// Calls `f` with a queue that no other thread has, for which it waits.
+    pub fn with<R>(&self, f: impl FnOnce(&mut BlockingQueue) -> Result<R, FlashError>) -> Result<R, FlashError> {
         let mut free = lock(&self.free);
-        let mut door = loop {
-            match free.doors.pop() {
-                Some(door) => break door,
+        let mut queue = loop {
+            match free.queues.pop() {
+                Some(queue) => break queue,
                 None if free.all == 0 => return Err(FlashError::TimedOut),
                 None => free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner),
             }
         };
         drop(free);
-        let result = f(&mut door);
+        let result = f(&mut queue);
         if matches!(result, Err(FlashError::TimedOut)) {
             // Its drop would wait for the medium. What it has under way may never end.
-            std::mem::forget(door);
+            std::mem::forget(queue);
             lock(&self.free).all -= 1;
             self.freed.notify_all();
             return result;
         }
-        lock(&self.free).doors.push(door);
+        lock(&self.free).queues.push(queue);
         self.freed.notify_one();
         result
     }
