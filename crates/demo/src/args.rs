@@ -108,3 +108,18 @@ highest use of it while it served. Both need root.";
 
 /// What a process takes in addition to its data: its program, its page tables, what measures it.
 const PROCESS_BYTES: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Each is one more thing to know. Lower the number when one is removed.
+    #[test]
+    fn options_are_few() {
+        let all = fulgurite_term::pages::options(&Args::command());
+        println!("{} options: {all:?}", all.len());
+        assert!(all.len() <= 13, "{} options", all.len());
+    }
+}
