@@ -46,19 +46,19 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
 }
 
 /// The tables.
-pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
-    let mut told = Vec::new();
+pub fn tables(contest: &Contest, results: &Results) -> Vec<String> {
+    let mut tables = Vec::new();
     for clients in CLIENTS {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == "bank" && row.clients == clients).collect();
         if !rows.is_empty() {
-            told.push(format!(
+            tables.push(format!(
                 "\nbank: transfers between {} accounts, {} for each store, {clients} clients, 2 workers",
                 contest.args.keys.min(ACCOUNTS),
                 format_bytes(contest.args.memory)
             ));
-            told.push(values::throughput(rows));
+            tables.push(values::throughput(rows));
         }
     }
-    told.push(values::cost(results, "bank"));
-    told
+    tables.push(values::cost(results, "bank"));
+    tables
 }

@@ -273,14 +273,14 @@ pub fn run(args: &Args) -> Result<()> {
             What::Bank => bank::run(&mut contest, &mut results),
             What::Hits => hits::run(&mut contest, &mut results),
         };
-        let told = match what {
-            What::Values => values::told(&contest, &results),
-            What::Small => small::told(&contest, &results),
-            What::Bank => bank::told(&contest, &results),
-            What::Hits => hits::told(&contest, &results),
+        let tables = match what {
+            What::Values => values::tables(&contest, &results),
+            What::Small => small::tables(&contest, &results),
+            What::Bank => bank::tables(&contest, &results),
+            What::Hits => hits::tables(&contest, &results),
         };
         interrupted = interrupt::ended_early(ran)?;
-        print_all(&output, told)?;
+        print_all(&output, tables)?;
         if interrupted {
             break;
         }

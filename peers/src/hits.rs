@@ -57,7 +57,7 @@ pub fn run(contest: &mut Contest, results: &mut Results) -> Result<()> {
 }
 
 /// The table, and the difference.
-pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
+pub fn tables(contest: &Contest, results: &Results) -> Vec<String> {
     let rows = results.rows.iter().filter(|row| row.part == "hits");
     let table = Columns::of(rows)
         .left("one client", |row: &Row| row.store.label())
@@ -66,13 +66,13 @@ pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
         .right("cached", |row| or_dash(row.hit_ratio, |ratio| format!("{:.2}%", ratio * 100.0)))
         .table();
     let cached = CACHED[usize::from(contest.args.quick)];
-    let mut told =
+    let mut tables =
         vec![format!("\nhits: values of 128 B, {} of them, uniform, all cached", format_bytes(cached)), table];
-    told.extend(results.hit_beyond_boxes_ns.map(|by| {
+    tables.extend(results.hit_beyond_boxes_ns.map(|by| {
         format!(
             "A hit takes {:.0} ns more than in a HashMap of boxes ({:.0} to {:.0} by round).",
             by.median, by.min, by.max
         )
     }));
-    told
+    tables
 }

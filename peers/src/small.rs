@@ -74,7 +74,7 @@ fn simulated(keys: Keys, objects: usize, seed: u64) -> Result<f64> {
 }
 
 /// The tables.
-pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
+pub fn tables(contest: &Contest, results: &Results) -> Vec<String> {
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == "small").collect();
     let count = contest.args.keys * TIMES;
     let dram = dram(count);
@@ -86,7 +86,7 @@ pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
         .right("B/B put", |row| or_dash(row.written_per_byte_put, number))
         .right("p99 µs", |row| number(row.p99_us))
         .table();
-    let mut told = vec![
+    let mut tables = vec![
         format!(
             "\nsmall: {count} values of 128 B, {} of DRAM for objects, {} in all with tables and index",
             format_bytes(dram.objects),
@@ -94,15 +94,15 @@ pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
         ),
         table,
     ];
-    told.extend(
+    tables.extend(
         results
             .simulated_hit_ratio
             .map(|ratio| format!("The same policy over objects, simulated, hits {:.1}% of the gets.", ratio * 100.0)),
     );
     let written = |store| rows.iter().find(|row| row.store == store && row.gets < 100)?.written_per_byte_put;
     if let (Some(objects), Some(pages)) = (written(Name::Fulgurite), written(Name::FulguritePages)) {
-        told.push(format!("Objects write {:.1} times less than frames of 4 KiB.", pages / objects.max(1e-9)));
+        tables.push(format!("Objects write {:.1} times less than frames of 4 KiB.", pages / objects.max(1e-9)));
     }
-    told.push(values::cost(results, "small"));
-    told
+    tables.push(values::cost(results, "small"));
+    tables
 }

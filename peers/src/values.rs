@@ -62,17 +62,17 @@ pub fn filled(contest: &mut Contest, specs: &[Spec]) -> Result<Vec<Contestant>> 
 }
 
 /// The tables.
-pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
+pub fn tables(contest: &Contest, results: &Results) -> Vec<String> {
     let args = &contest.args;
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.part == "values").collect();
-    let mut told = Vec::new();
+    let mut tables = Vec::new();
     let mut last = None;
     for row in &rows {
         let (clients, gets) = (row.clients, row.gets);
         if last.replace((clients, gets)) == Some((clients, gets)) {
             continue;
         }
-        told.push(format!(
+        tables.push(format!(
             "\n{} values of {} B, {} for each store, {clients} {}, {gets}% gets",
             args.keys,
             args.value,
@@ -80,10 +80,10 @@ pub fn told(contest: &Contest, results: &Results) -> Vec<String> {
             if clients == 1 { "client" } else { "clients" }
         ));
         let section = rows.iter().copied().filter(|row| (row.clients, row.gets) == (clients, gets));
-        told.push(throughput(section));
+        tables.push(throughput(section));
     }
-    told.push(cost(results, "values"));
-    told
+    tables.push(cost(results, "values"));
+    tables
 }
 
 /// A table of throughput and latency.

@@ -7,7 +7,7 @@
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![forbid(unsafe_code)]
-// They panic where standard error has no reader: `stderr::tell` does not.
+// They panic where standard error has no reader: `stderr::log` does not.
 #![deny(clippy::print_stderr)]
 
 mod args;

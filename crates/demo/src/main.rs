@@ -3,7 +3,7 @@
 //!
 //! Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 #![forbid(unsafe_code)]
-// They panic where standard error has no reader: `stderr::tell` does not.
+// They panic where standard error has no reader: `stderr::log` does not.
 #![deny(clippy::print_stderr)]
 
 mod args;

@@ -268,12 +268,12 @@ pub(crate) struct Syncer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     failed: Arc<Mutex<Option<SyncError>>>,
-    others: Arc<Others>,
+    program_syncs: Arc<ProgramSyncs>,
 }
 
 /// Syncs of the program, as the thread knows of them.
 #[derive(Default)]
-struct Others {
+struct ProgramSyncs {
     /// How many are under way.
     begun: AtomicUsize,
     /// One has ended: there may be pages to be given back.
@@ -281,13 +281,13 @@ struct Others {
 }
 
 /// A sync of the program, until it is dropped.
-struct Other<'s>(&'s Syncer);
+struct ProgramSync<'s>(&'s Syncer);
 
-impl Drop for Other<'_> {
+impl Drop for ProgramSync<'_> {
     fn drop(&mut self) {
-        let others = &self.0.others;
-        others.begun.fetch_sub(1, Ordering::AcqRel);
-        others.ended.store(true, Ordering::Release);
+        let program_syncs = &self.0.program_syncs;
+        program_syncs.begun.fetch_sub(1, Ordering::AcqRel);
+        program_syncs.ended.store(true, Ordering::Release);
         self.0.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 }
@@ -306,15 +306,15 @@ impl Syncer {
         let stopped = stop.clone();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
-        let others = Arc::new(Others::default());
-        let of_program = others.clone();
+        let program_syncs = Arc::new(ProgramSyncs::default());
+        let noticed = program_syncs.clone();
         fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
             let is_woken = pool.set_woken_by_writers(Some(std::thread::current()));
             let mut grower = grows.map(Grower::new);
             let ended = match syncs {
                 Some(limits) => {
-                    let watched = (&stopped, &of_program);
+                    let watched = (&stopped, &noticed);
                     sync_until(watched, (&runtime, &pool, &named), limits, is_woken, &mut grower)
                 }
                 None => {
@@ -332,7 +332,7 @@ impl Syncer {
             drop((pool, named, grower));
             drop(runtime);
         });
-        Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed, others })
+        Ok(Syncer { stop, thread: Some(thread.map_err(Error::Thread)?), failed, program_syncs })
     }
     /// Stops it without waiting for its last sync. It then drops the runtime, if nobody else does.
     pub fn end_by_itself(mut self) {
@@ -344,9 +344,9 @@ impl Syncer {
         std::mem::forget(self.thread.take());
     }
     /// A sync of the program begins, which is not kept waiting.
-    fn begin_sync(&self) -> Other<'_> {
-        self.others.begun.fetch_add(1, Ordering::AcqRel);
-        Other(self)
+    fn begin_sync(&self) -> ProgramSync<'_> {
+        self.program_syncs.begun.fetch_add(1, Ordering::AcqRel);
+        ProgramSync(self)
     }
     /// Why it syncs no more, if it does not.
     fn failed(&self) -> Option<SyncError> {
@@ -418,7 +418,7 @@ fn grow_until(stopped: &AtomicBool, grower: &mut Option<Grower>) {
 }
 
 fn sync_until(
-    (stopped, others): (&Arc<AtomicBool>, &Arc<Others>),
+    (stopped, program_syncs): (&Arc<AtomicBool>, &Arc<ProgramSyncs>),
     (runtime, pool, named): (&Runtime, &Store, &Registry),
     Limits { every, bytes, dram }: Limits,
     is_woken: bool,
@@ -433,8 +433,8 @@ fn sync_until(
     let mut said = false;
     let mut cut_short: u32 = 0;
     let mut gives_back = || {
-        let (stopped, others) = (stopped.clone(), others.clone());
-        let is_wanted = move || stopped.load(Ordering::Acquire) || others.begun.load(Ordering::Acquire) > 0;
+        let (stopped, program_syncs) = (stopped.clone(), program_syncs.clone());
+        let is_wanted = move || stopped.load(Ordering::Acquire) || program_syncs.begun.load(Ordering::Acquire) > 0;
         // So that the next sync is not much later than it should be.
         let limit = Limit::of((every / 4).clamp(GIVE_BACK_LEAST, GIVE_BACK_MOST)).unless(is_wanted);
         let limit = limit.with_writers().at_least(least_after(cut_short));
@@ -487,7 +487,7 @@ fn sync_until(
                 }
             }
             last = Instant::now();
-        } else if others.ended.swap(false, Ordering::AcqRel) {
+        } else if program_syncs.ended.swap(false, Ordering::AcqRel) {
             gives_back();
         }
         if stop {

@@ -7,7 +7,7 @@
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 #![deny(unsafe_code)]
-// They panic where standard error has no reader: `stderr::tell` does not.
+// They panic where standard error has no reader: `stderr::log` does not.
 #![deny(clippy::print_stderr)]
 
 mod alloc;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Policies(args) => policies::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Device(args) => device::run(&args),
-        Command::Beside(args) => device::process::run(&args),
+        Command::DeviceProcess(args) => device::process::run(&args),
         Command::Peers { arguments } => peers::run(&arguments),
     };
     exit_code("fulgurite-lab", result)

@@ -15,7 +15,7 @@ const MEMORY: [&str; 2] =
 fn right() -> String {
     flash_text().replace("between = \"1ms\"\n", "")
 }
-fn told(text: &str, trace: Option<&Trace>) -> String {
+fn message_of(text: &str, trace: Option<&Trace>) -> String {
     System::read("s.toml", text, &[], trace.map_or(RunInput::Nothing, RunInput::Trace)).unwrap_err().to_string()
 }
 fn line_of(text: &str, key: &str) -> usize {
@@ -54,7 +54,7 @@ fn what_is_wrong_is_reported_with_its_line() {
     ] {
         let text = right();
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), None);
+        let message = message_of(&text.replacen(key, wrong, 1), None);
         assert!(message.contains(part), "{wrong}: {message}");
         let missing = part.starts_with("there is no");
         let line = line_of(&text, key.split(" =").next().unwrap()) + usize::from(wrong.contains("\nold"));
@@ -62,7 +62,7 @@ fn what_is_wrong_is_reported_with_its_line() {
         let named = message.starts_with(&format!("s.toml:{line}:")) || message.contains("[nand]");
         assert!(named || missing, "{wrong}, line {line}: {message}");
     }
-    assert!(told("model = ", None).starts_with("s.toml:1: "));
+    assert!(message_of("model = ", None).starts_with("s.toml:1: "));
 }
 #[test]
 fn interfaces_that_cannot_be_are_reported() {
@@ -81,7 +81,7 @@ fn interfaces_that_cannot_be_are_reported() {
     ] {
         let text = ufs_text();
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), None);
+        let message = message_of(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml") && message.contains(part), "{wrong}: {message}");
     }
     for (key, wrong, part) in [
@@ -99,12 +99,12 @@ fn interfaces_that_cannot_be_are_reported() {
     ] {
         let text = interface_text();
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), None);
+        let message = message_of(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
     }
     // Frames that are hardly anything but what they add.
     let text = ufs_text().replace("frame = \"286B\"", "frame = \"1B\"");
-    let message = told(&text.replace("frame_overhead = \"8B\"", "frame_overhead = \"1M\""), None);
+    let message = message_of(&text.replace("frame_overhead = \"8B\"", "frame_overhead = \"1M\""), None);
     assert!(message.contains("link.frame_overhead = \"1M\": with it, a UPIU"), "{message}");
 }
 #[test]
@@ -129,13 +129,13 @@ fn memories_that_cannot_be_are_reported() {
     ] {
         let text = MEMORY[0];
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), None);
+        let message = message_of(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
     }
     // Requests for the last byte, and for one more.
     let all = MEMORY[1].replace("size = \"64B\"", "size = \"8G\"");
     System::read("s.toml", &all, &[], RunInput::Nothing).unwrap();
-    let more = told(&MEMORY[1].replace("size = \"64B\"", "size = \"8589934593B\""), None);
+    let more = message_of(&MEMORY[1].replace("size = \"64B\"", "size = \"8589934593B\""), None);
     let line = line_of(MEMORY[1], "size");
     let said = format!("s.toml:{line}: requests.size = \"8589934593B\": 1 B to 8589934592 B, which is all there is");
     assert_eq!(more, said);
@@ -157,7 +157,7 @@ fn workers_that_cannot_be_are_reported() {
     ] {
         let text = workers_text();
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), None);
+        let message = message_of(&text.replacen(key, wrong, 1), None);
         assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
     }
 }
@@ -178,17 +178,17 @@ fn cores_that_cannot_be_are_reported() {
         ("lookup = 2", "lookup = \"2ns\"", "a whole number from 0"),
         ("cores = 2", "cores = 2000", "a whole number from 1 to 1024"),
     ] {
-        let message = told(&cores_text().replacen(key, wrong, 1), None);
+        let message = message_of(&cores_text().replacen(key, wrong, 1), None);
         assert!(message.contains(part) && message.starts_with("s.toml:"), "{wrong}: {message}");
     }
     // Where all pages are in DRAM, nothing reads what is of flash.
     let threads = "[threads]\ncount = 32\nswitch = \"100ns\"\npolicy = \"priority-aging\"\n";
     let dram = cores_text().replace(threads, "").replace("paging = \"switch\"", "paging = \"dram-only\"");
     let dram = dram.replace("status_entries = 2048\nbackside_command = 3\nqueue = 16\nevict_pages = 64\n", "");
-    assert!(told(&dram, None).contains("nothing reads flash.filled"), "{}", told(&dram, None));
+    assert!(message_of(&dram, None).contains("nothing reads flash.filled"), "{}", message_of(&dram, None));
     let dram = dram.replace("[flash]\nfilled = \"50%\"\n", "");
     let (dram, nand) = dram.split_at(dram.find("[nand.geometry]").unwrap());
-    assert!(told(&format!("{dram}{nand}"), None).contains("nothing reads nand."));
+    assert!(message_of(&format!("{dram}{nand}"), None).contains("nothing reads nand."));
     System::read("s.toml", dram, &[], RunInput::Nothing).unwrap();
 }
 /// Quantities at both ends and beyond them, by the unit that the value has.
@@ -266,14 +266,14 @@ fn traces_that_do_not_fit_are_reported() {
         let report = System::read("s.toml", &of_trace(arrivals), &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
         assert_eq!(report.counted().requests, 3);
     }
-    assert!(told(&right(), Some(&good)).contains("write \"trace\""));
-    assert!(told(&interface_text(), Some(&good)).contains("runs no trace"));
+    assert!(message_of(&right(), Some(&good)).contains("write \"trace\""));
+    assert!(message_of(&interface_text(), Some(&good)).contains("runs no trace"));
     let far = read("0 0 0 16 1\n\n1 0 99999999 16 1\n");
-    assert!(told(&of_trace("closed"), Some(&far)).contains("line 3 of the trace"));
+    assert!(message_of(&of_trace("closed"), Some(&far)).contains("line 3 of the trace"));
     let unsorted = read("9000 0 0 16 1\n0 0 0 16 1\n");
-    assert!(told(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
+    assert!(message_of(&of_trace("trace"), Some(&unsorted)).contains("line 2 of the trace comes before"));
     let untimed = Trace::read(b"LD 0x40\n", None, None).unwrap();
-    assert!(told(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
+    assert!(message_of(&of_trace("trace"), Some(&untimed)).contains("line 1 of the trace has no time"));
     // What made requests have may stand, and nothing else.
     let text =
         flash_text().replace("pattern = \"sequential\"", "pattern = \"trace\"").replace("warm_up = 100", "warm_up = 0");
@@ -282,22 +282,22 @@ fn traces_that_do_not_fit_are_reported() {
         let report = System::read("s.toml", text, &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
         assert_eq!(report.counted().requests, 3);
     }
-    let other = told(&timed.replace("[flash]", "[requests.other]\nkey = 1\n[flash]"), Some(&good));
+    let other = message_of(&timed.replace("[flash]", "[requests.other]\nkey = 1\n[flash]"), Some(&good));
     assert!(other.contains("nothing reads requests.other.key"), "{other}");
-    let poisson = told(&text.replace("arrivals = \"closed\"", "arrivals = \"poisson\""), Some(&good));
+    let poisson = message_of(&text.replace("arrivals = \"closed\"", "arrivals = \"poisson\""), Some(&good));
     assert!(poisson.contains("a trace has \"trace\", or \"closed\""), "{poisson}");
     // As long as its warm-up, which is reported before it runs.
     let warm = of_trace("closed").replace("warm_up = 0", "warm_up = 3");
-    let short = told(&warm, Some(&good));
+    let short = message_of(&warm, Some(&good));
     assert!(short.contains("requests.warm_up = 3: the trace has 3 requests"), "{short}");
     // Without a device, and with one that cannot be.
     let sections = right();
     let (before, _) = sections.split_once("[nand.geometry]").unwrap();
-    assert!(told(before, None).contains("[nand] it is missing: write nand.profile"));
+    assert!(message_of(before, None).contains("[nand] it is missing: write nand.profile"));
     let line = sections.lines().position(|line| line == "read = \"75us\"").unwrap() + 1;
-    let number = told(&sections.replace("read = \"75us\"", "read = 75"), None);
+    let number = message_of(&sections.replace("read = \"75us\"", "read = 75"), None);
     assert!(number.starts_with(&format!("s.toml:{line}: [nand] timing.read: ")), "{number}");
-    assert!(told("", None).contains("there is no model; write one of flash, interface"));
+    assert!(message_of("", None).contains("there is no model; write one of flash, interface"));
 }
 #[test]
 fn traces_that_do_not_fit_memory_are_reported() {
@@ -344,8 +344,8 @@ fn traces_that_do_not_fit_cores_are_reported() {
     let good = of(&(0..20u64).map(|number| (Some(number), 4096 * number)).collect::<Vec<_>>());
     let text = traced_text("wait", 1);
     System::read("s.toml", &text, &[], RunInput::Trace(&good)).unwrap().run(1).unwrap();
-    assert!(told(&text, None).contains("give the trace's file with --trace"));
-    assert!(told(&cores_text(), Some(&good)).contains("write \"traced\""));
+    assert!(message_of(&text, None).contains("give the trace's file with --trace"));
+    assert!(message_of(&cores_text(), Some(&good)).contains("write \"traced\""));
     for (key, wrong, part) in [
         ("accesses = 1", "accesses = 0", "a whole number from 1"),
         ("accesses = 1", "accesses = 4", "it has 5 jobs of 4 accesses, and up to 10 begin here, on 1 threads"),
@@ -359,20 +359,20 @@ fn traces_that_do_not_fit_cores_are_reported() {
         ("warmed = false\n", "", "there is no workload.warmed"),
     ] {
         assert!(text.contains(key), "{key}");
-        let message = told(&text.replacen(key, wrong, 1), Some(&good));
+        let message = message_of(&text.replacen(key, wrong, 1), Some(&good));
         assert!(message.starts_with("s.toml:") && message.contains(part), "{wrong}: {message}");
     }
     let far = of(&[(Some(0), 0), (Some(0), (128 << 20) - 63)]);
     assert!(
-        told(&text, Some(&far)).contains("line 2 of the trace is for 64 B at 134217665"),
+        message_of(&text, Some(&far)).contains("line 2 of the trace is for 64 B at 134217665"),
         "{}",
-        told(&text, Some(&far))
+        message_of(&text, Some(&far))
     );
     let timed = text.replace("instructions = 30", "instructions = \"trace\"");
     let unsorted = of(&[(Some(5), 0), (Some(4), 0)]);
-    assert!(told(&timed, Some(&unsorted)).contains("line 2 of the trace comes before"));
+    assert!(message_of(&timed, Some(&unsorted)).contains("line 2 of the trace comes before"));
     let untimed = of(&[(Some(5), 0), (None, 0)]);
-    assert!(told(&timed, Some(&untimed)).contains("line 2 of the trace has neither"));
+    assert!(message_of(&timed, Some(&untimed)).contains("line 2 of the trace has neither"));
     // Where a number is stated, times do not matter.
-    assert!(told(&text, Some(&unsorted)).contains("the trace ends before the run"));
+    assert!(message_of(&text, Some(&unsorted)).contains("the trace ends before the run"));
 }

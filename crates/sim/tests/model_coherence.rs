@@ -2,7 +2,7 @@
 //! and no core reads what another one has overwritten. Method: closed forms to the picosecond,
 //! random accesses compared with a model of versions, whole runs, and bugs that are planted.
 
-use fulgurite_sim::cores::{Asked, Chip, Coherence, CoreParts, CoresReport, Look};
+use fulgurite_sim::cores::{Asked, Chip, Coherence, CoreParts, CoresReport, L1LookUp};
 use fulgurite_sim::{Planted, Random, Time};
 
 use crate::common::cores;
@@ -15,9 +15,9 @@ fn parts(set: &[(&str, &str)]) -> CoreParts {
 }
 /// When a core has a block that it asks for at `at`.
 fn access(chip: &mut Chip, core: u32, block: u64, writes: bool, at: Time) -> Time {
-    let asked = match chip.look(core, block, writes, at) {
-        Look::Has(at) => return at,
-        Look::Home(at) => chip.asks(core, block, writes, at),
+    let asked = match chip.look_up(core, block, writes, at) {
+        L1LookUp::Has(at) => return at,
+        L1LookUp::Home(at) => chip.asks(core, block, writes, at),
     };
     match asked {
         Asked::Has(at) => at,
@@ -304,7 +304,7 @@ fn the_faster_of_two_that_asked_dram_gives_the_block() {
     let block = 50;
     // Both find no other core, and nothing in the LLC.
     let leaves = |chip: &mut Chip, core, writes| {
-        let Look::Home(home) = chip.look(core, block, writes, Time::ZERO) else { panic!("it has the block") };
+        let L1LookUp::Home(home) = chip.look_up(core, block, writes, Time::ZERO) else { panic!("it has the block") };
         let Asked::Leaves { at, acknowledged } = chip.asks(core, block, writes, home) else { panic!("it was found") };
         assert_eq!(acknowledged, Time::ZERO);
         at
@@ -324,7 +324,7 @@ fn the_faster_of_two_that_asked_dram_gives_the_block() {
 fn a_page_that_is_not_there_is_split_elsewhere() {
     let mut all = Sixteen::new(Planted::None);
     let block = 60;
-    let Look::Home(at) = all.chip.look(1, block, false, Time::ZERO) else { panic!("it has the block") };
+    let L1LookUp::Home(at) = all.chip.look_up(1, block, false, Time::ZERO) else { panic!("it has the block") };
     let Asked::Leaves { at, .. } = all.chip.asks(1, block, false, at) else { panic!("it was found") };
     all.chip.lacks(1);
     // Another core has it by the time at which the page has come.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::stderr::tell;
+use crate::stderr::log;
 
 /// How often the flag is checked while something else runs.
 const CHECK: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ impl Interrupt {
     /// # Errors
     /// When the handler cannot be set.
     pub fn catch() -> Result<Interrupt> {
-        Interrupt::catch_and(|| tell("fulgurite: stopping; again twice to stop at once"))
+        Interrupt::catch_and(|| log("fulgurite: stopping; again twice to stop at once"))
     }
     /// As [`Interrupt::catch`], without a message: a screen ends.
     ///
@@ -39,11 +39,11 @@ impl Interrupt {
     pub fn catch_quietly() -> Result<Interrupt> {
         Interrupt::catch_and(|| {})
     }
-    fn catch_and(tell: impl Fn() + Send + 'static) -> Result<Interrupt> {
+    fn catch_and(notify: impl Fn() + Send + 'static) -> Result<Interrupt> {
         let interrupt = Interrupt::default();
         let asked = interrupt.asked.clone();
         ctrlc::set_handler(move || match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => tell(),
+            0 => notify(),
             1 => {}
             _ => std::process::exit(130),
         })
@@ -56,10 +56,10 @@ impl Interrupt {
     /// # Errors
     /// [`Interrupted`], or that there is no thread.
     pub fn unless_asked<T: Send + 'static>(&self, code: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let (tell, reported) = mpsc::channel();
+        let (sender, reported) = mpsc::channel();
         // As much stack as the main thread has.
         let builder = thread::Builder::new().stack_size(8 << 20);
-        let running = builder.spawn(move || tell.send(code())).context("a thread cannot be started")?;
+        let running = builder.spawn(move || sender.send(code())).context("a thread cannot be started")?;
         loop {
             self.check()?;
             match reported.recv_timeout(CHECK) {

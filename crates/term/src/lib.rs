@@ -6,7 +6,7 @@
 //!
 //! It measures nothing, and knows no command.
 #![forbid(unsafe_code)]
-// They panic where standard error has no reader: `stderr::tell` does not.
+// They panic where standard error has no reader: `stderr::log` does not.
 #![deny(clippy::print_stderr)]
 
 pub mod args;
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use bad_input::BadInput;
 use interrupt::Interrupted;
-use stderr::tell;
+use stderr::log;
 
 /// The exit code of a command, whose error is printed: 0 done, 1 something failed or the results
 /// disagree, 2 bad input, 130 interrupted.
@@ -35,11 +35,11 @@ pub fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<Interrupted>() => {
-            tell(format_args!("{program}: interrupted"));
+            log(format_args!("{program}: interrupted"));
             ExitCode::from(130)
         }
         Err(error) => {
-            tell(format_args!("{program}: {}", bad_input::message_of(&error)));
+            log(format_args!("{program}: {}", bad_input::message_of(&error)));
             ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
         }
     }

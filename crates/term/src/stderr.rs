@@ -5,6 +5,6 @@ use std::io::Write;
 
 /// Writes a line to standard error. A reader that went away (`2>&1 | head`) is no error, and there
 /// is no other place for what cannot be written there.
-pub fn tell(line: impl Display) {
+pub fn log(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -9,7 +9,7 @@ use std::io::IsTerminal as _;
 
 use clap::Command;
 
-use crate::stderr::tell;
+use crate::stderr::log;
 
 /// The words, with each negative value joined to the option before it that wants one.
 pub fn joined(words: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
@@ -71,7 +71,7 @@ pub fn refuse(error: &clap::Error) -> ! {
     let reported = error.render();
     if error.use_stderr() && in_words(reported.to_string()) != reported.to_string() {
         let terminal = std::io::stderr().is_terminal();
-        tell(in_words(if terminal { reported.ansi().to_string() } else { reported.to_string() }).trim_end());
+        log(in_words(if terminal { reported.ansi().to_string() } else { reported.to_string() }).trim_end());
         std::process::exit(error.exit_code());
     }
     error.exit()

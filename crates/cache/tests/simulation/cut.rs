@@ -80,7 +80,7 @@ impl Machine {
             here.begin_pump(sealed.order);
             world.note(&[15, sealed.sealed, sealed.pinned.len() as u64]);
         }
-        (0..self.workers.len()).for_each(|worker| self.tell(world, worker));
+        (0..self.workers.len()).for_each(|worker| self.deliver(world, worker));
         self.open_gate(world);
         let left = self.shared.cut.left();
         self.cut.as_mut().expect("it is made").phase = Phase::Writing(contents, left, disk.now_ns());
@@ -192,7 +192,7 @@ impl Machine {
             let (here, mut others) = divided(&mut self.workers, worker);
             ended &= here.let_everything_end(&mut |cache| wait_for_device(&disk, cache, &mut others)).is_ok();
         }
-        (0..self.workers.len()).for_each(|worker| self.tell(world, worker));
+        (0..self.workers.len()).for_each(|worker| self.deliver(world, worker));
         if !ended || disk.is_dead() {
             return ended;
         }

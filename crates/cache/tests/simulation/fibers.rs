@@ -253,7 +253,7 @@ impl Machine {
                         self.workers[owner as usize].mail.push_back(Mail::Join { subpage, waiter: name });
                     }
                 }
-                self.tell(world, worker);
+                self.deliver(world, worker);
                 self.slots.clear(worker);
                 return false;
             };

@@ -241,12 +241,12 @@ impl Machine {
         let disk = world.disk.clone();
         let now = disk.now_ns();
         self.workers[worker].cache.poll(|_| (), || disk.now_ns());
-        self.tell(world, worker);
+        self.deliver(world, worker);
         let others = self.others(worker);
         let here = &mut self.workers[worker].cache;
         if here.wants_room() {
             here.make_room(others, now);
-            self.tell(world, worker);
+            self.deliver(world, worker);
         }
         let others = self.others(worker);
         let here = &mut self.workers[worker].cache;
@@ -257,7 +257,7 @@ impl Machine {
         if here.unflushed() >= SUBMIT_BATCH || world.random.one_in(4) {
             here.hand_over();
         }
-        self.tell(world, worker);
+        self.deliver(world, worker);
         self.wake_sleepers(world, worker);
         let may_start = !self.jobs.is_empty() && !self.workers[worker].idle.is_empty() && !self.operator.drains();
         let here = &mut self.workers[worker];
@@ -314,14 +314,14 @@ impl Machine {
             match mail {
                 Mail::Join { subpage, waiter } => {
                     self.workers[worker].cache.join_from_outside(subpage, waiter);
-                    self.tell(world, worker);
+                    self.deliver(world, worker);
                 }
                 Mail::Wake { fiber, wake } => self.wake(world, worker, fiber, wake),
             }
         }
     }
-    /// Tells those whose waits have ended.
-    pub fn tell(&mut self, world: &World, worker: usize) {
+    /// Delivers the outcomes of waits that have ended.
+    pub fn deliver(&mut self, world: &World, worker: usize) {
         let here = &mut self.workers[worker];
         here.cache.take_cut_written();
         let mut reported = std::mem::take(&mut here.reported);

@@ -29,7 +29,7 @@ use fulgurite_term::media::device::{self as medium, Below, Kept, Plan};
 use fulgurite_term::media::file_identity::{self, FileIdentity};
 use fulgurite_term::media::wear;
 use fulgurite_term::report;
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 /// How often the end is looked for.
 const CHECK: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         std::thread::sleep(CHECK);
         if kept.elapsed() >= wear::EVERY {
             if let Some(words) = keeper.tried(keep()) {
-                tell(words);
+                log(words);
             }
             kept = Instant::now();
         }

@@ -11,7 +11,7 @@ use fulgurite_term::bad_input;
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::progress;
 use fulgurite_term::report::say;
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 fn list(tokens: &[u64]) -> String {
     let words: Vec<String> = tokens.iter().map(u64::to_string).collect();
@@ -122,7 +122,7 @@ pub fn compact(args: &CompactArgs) -> Result<()> {
     }
     if counters.damaged > 0 {
         let damaged = counters.damaged;
-        tell(format_args!(
+        log(format_args!(
             "fulgurite: {damaged} subpages did not read as they were written; see `fulgurite pool check`"
         ));
     }

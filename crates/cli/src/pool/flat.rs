@@ -16,7 +16,7 @@ use fulgurite_flash::Mover;
 use fulgurite_term::bad_input;
 use fulgurite_term::bad_input::OrBadInput;
 use fulgurite_term::interrupt::Interrupt;
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 use fulgurite_term::{checks, progress};
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
@@ -56,7 +56,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     })?;
     bar.finish_and_clear();
     for sentence in &damaged {
-        tell(sentence);
+        log(sentence);
     }
     if !damaged.is_empty() && !args.skip_damaged {
         bail!(
@@ -150,16 +150,16 @@ pub fn import(args: &ImportArgs) -> Result<()> {
     bar.finish_and_clear();
     if let Err(error) = result {
         if synced == 0 {
-            tell("fulgurite: the pool is as it was before");
+            log("fulgurite: the pool is as it was before");
         } else {
             let until = u64::from(synced) * SUBPAGE;
-            tell(format_args!(
+            log(format_args!(
                 "fulgurite: the first {until} bytes are in the pool, as token {token}; behind them it is as before"
             ));
         }
         if error.downcast_ref() == Some(&FlashError::NoSpace) {
             return Err(error.context(
-                "the old data and the new do not fit beside each other; give --sync-every and --keep 1, or drop old tokens first (`fulgurite pool \
+                "the old data and the new do not fit next to each other; give --sync-every and --keep 1, or drop old tokens first (`fulgurite pool \
                  compact --keep 1`)",
             ));
         }

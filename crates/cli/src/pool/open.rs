@@ -15,7 +15,7 @@ use super::args::PoolArgs;
 use fulgurite_term::bad_input::BadInput;
 use fulgurite_term::interrupt::{Interrupt, Interrupted};
 use fulgurite_term::progress::{self, ProgressBar};
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 /// Identity of a pool as people see it.
 pub fn name_of(id: PoolId) -> String {
@@ -101,7 +101,7 @@ pub fn files(pool: &PoolArgs) -> Result<PoolFiles> {
 fn with_losses_reported(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
     let opened = opened.map_err(admin_error)?;
     if let Some(loss) = opened.report.lost {
-        tell(format_args!("fulgurite: {}: {loss}", opened.path.display()));
+        log(format_args!("fulgurite: {}: {loss}", opened.path.display()));
     }
     Ok(opened)
 }
@@ -138,10 +138,7 @@ pub fn to_read_in_use(pool: &PoolArgs) -> Result<OpenedPool> {
         };
         if !is_torn || reads == READS {
             let opened = with_losses_reported(opened)?;
-            tell(format_args!(
-                "fulgurite: {} is in use: this is the last state that it committed",
-                pool.path.display()
-            ));
+            log(format_args!("fulgurite: {} is in use: this is the last state that it committed", pool.path.display()));
             return Ok(opened);
         }
         std::thread::sleep(READ_AGAIN);

@@ -9,7 +9,7 @@ use fulgurite_store::{Geometry, PoolError, ResizeError};
 use fulgurite_term::bad_input;
 use fulgurite_term::bad_input::{BadInput, OrBadInput};
 use fulgurite_term::interrupt::Interrupt;
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 use fulgurite_term::{checks, report};
 
 use super::args::ResizeArgs;
@@ -80,7 +80,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     let mut watched = Watched::by(&interrupt);
     let left = &mut |error| {
-        tell(format_args!(
+        log(format_args!(
             "fulgurite: what was added behind the end of the pool stays for now: {:#}",
             admin_error(error)
         ));

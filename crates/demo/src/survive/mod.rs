@@ -8,9 +8,9 @@
 
 pub mod counter;
 mod killed;
+mod messages;
 mod pool;
 mod text;
-mod told;
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use fulgurite_term::args::OutputArgs;
 use fulgurite_term::interrupt::{Interrupt, ended_early};
 use fulgurite_term::{progress, report};
 
-pub use told::{ending, page};
+pub use messages::{ending, page};
 
 pub const POOL_BYTES: u64 = 64 << 20;
 /// DRAM in front of it: 4% of it.
@@ -187,7 +187,7 @@ fn play(
     survived.text_bytes = text.bytes();
     survived.text_pieces = text.ends().len() as u64;
     survived.text_distinct_words = text.distinct();
-    report::print(output, &told::opening(survived))?;
+    report::print(output, &messages::opening(survived))?;
 
     let file = PoolFile::plan(scratch)?;
     let mut task = Task {
@@ -215,7 +215,7 @@ fn play(
         waiting.finish_and_clear();
         let life = life?;
         task.create_bytes = None;
-        report::print(output, &told::death(kill, &life))?;
+        report::print(output, &messages::death(kill, &life))?;
         // On a thread that can be left, should the pool not open at all.
         let (path, compare, heard, first) = (file.path.clone(), text.clone(), life.heard.clone(), kill == 0);
         let (token, closed, took, contents) = interrupt.unless_asked(move || -> Result<_> {
@@ -241,7 +241,7 @@ fn play(
             words: contents.counted(),
             distinct_words: contents.words.len() as u64,
         });
-        report::print(output, &told::found(survived.kills.last().context("a kill")?))?;
+        report::print(output, &messages::found(survived.kills.last().context("a kill")?))?;
         oldest = oldest.or_else(|| Some((token, contents.clone())));
         state = (closed, contents);
     }
@@ -256,7 +256,7 @@ fn play(
     };
     let path = file.path.clone();
     let older = interrupt.unless_asked(move || look_back(&path, older, &contents, &state.1, &text))??;
-    report::print(output, &told::older(&older))?;
+    report::print(output, &messages::older(&older))?;
     survived.older = Some(older);
     Ok(())
 }

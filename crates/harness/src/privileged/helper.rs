@@ -9,7 +9,7 @@ use std::fs;
 use super::message::{Capabilities, Reply, Request};
 use crate::own_process;
 use fulgurite_term::leftovers::{Hierarchy, PAGE_CLUSTER, Record, ZSWAP, swap};
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 /// Serves until standard input closes, then removes everything.
 pub fn run() -> std::process::ExitCode {
@@ -22,7 +22,7 @@ pub fn run() -> std::process::ExitCode {
     });
     let failed = helper.record.remove_all().failed;
     for sentence in &failed {
-        tell(format_args!("fulgurite: {sentence}; `fulgurite cleanup` tries again"));
+        log(format_args!("fulgurite: {sentence}; `fulgurite cleanup` tries again"));
     }
     std::process::ExitCode::from(u8::from(!failed.is_empty()))
 }

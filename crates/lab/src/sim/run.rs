@@ -13,7 +13,7 @@ use fulgurite_sys::clock::process_cpu;
 use fulgurite_term::bad_input::OrBadInput;
 use fulgurite_term::report::table::table;
 use fulgurite_term::report::{distinct, say, write_as, write_file, write_stdout};
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 use super::given::{JsonArgs, SystemArgs, outputs, resolved, result, system};
 use super::plot::{self, PlotArgs, Point};
@@ -85,12 +85,12 @@ pub fn run(args: &RunArgs) -> Result<()> {
             counted.events as f64 / took / 1e6,
         );
         // Not into the JSON: it is of this machine, and not of the run.
-        tell(speed);
+        log(speed);
     }
     if let (Some(path), Some(recording)) = (&args.record, recording) {
         write_file(path, recording.bytes())?;
         let bytes = format_bytes(recording.bytes().len() as u64);
-        tell(format_args!("{} jobs are in {}: {bytes}", recording.jobs(), path.display()));
+        log(format_args!("{} jobs are in {}: {bytes}", recording.jobs(), path.display()));
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ pub fn give(json: Option<&Output>, value: &impl Serialize, shown: impl Fn() -> S
 
 pub fn warn(report: &Report) {
     for warning in report.warnings() {
-        tell(format_args!("fulgurite: {}: {warning}", report.system));
+        log(format_args!("fulgurite: {}: {warning}", report.system));
     }
 }
 

@@ -17,7 +17,7 @@ use fulgurite_sim::system::{Document, System, VERSION};
 use fulgurite_term::bad_input::{BadInput, OrBadInput};
 use fulgurite_term::interrupt::Interrupt;
 use fulgurite_term::progress;
-use fulgurite_term::stderr::tell;
+use fulgurite_term::stderr::log;
 
 use super::given::{SystemArgs, input, once, outputs, text};
 use super::plot::{self, PlotArgs};
@@ -84,7 +84,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let order: Vec<(Key, Set)> = all.iter().map(|point| (key(point), point.set.clone())).collect();
     let left: Vec<Point> = all.into_iter().filter(|point| !done.contains(&key(point))).collect();
     if left.len() < count {
-        tell(format_args!("{} of {count} points are in {} already", count - left.len(), args.out.display()));
+        log(format_args!("{} of {count} points are in {} already", count - left.len(), args.out.display()));
     }
     let file = OpenOptions::new()
         .create(true)

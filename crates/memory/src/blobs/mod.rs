@@ -112,7 +112,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// As [`view`](crate::RawMemory::view), [`AccessError::Poisoned`], or [`AccessError::Corrupt`].
     pub fn get<M: Memory>(&self, memory: &mut M, key: &I::Key, into: &mut Vec<u8>) -> Result<bool, AccessError> {
-        let found = self.look(memory, key, |memory, span, still| {
+        let found = self.look_up(memory, key, |memory, span, still| {
             if span.object {
                 return memory.read_object(span.at, span.len, |bytes| {
                     into.clear();
@@ -142,7 +142,7 @@ impl<I: BlobIndex> BlobMap<I> {
         offset: usize,
         into: &mut [u8],
     ) -> Result<Option<usize>, AccessError> {
-        self.look(memory, key, |memory, span, still| {
+        self.look_up(memory, key, |memory, span, still| {
             let len = span.len.saturating_sub(offset).min(into.len());
             if len > 0 {
                 self.values.read(memory, span, offset, &mut into[..len], still)?;
@@ -162,7 +162,7 @@ impl<I: BlobIndex> BlobMap<I> {
         key: &I::Key,
         into: &mut [u8],
     ) -> Result<Option<usize>, AccessError> {
-        self.look(memory, key, |memory, span, still| {
+        self.look_up(memory, key, |memory, span, still| {
             let len = span.len.min(into.len());
             if len > 0 {
                 self.values.read(memory, span, 0, &mut into[..len], still)?;
@@ -182,7 +182,7 @@ impl<I: BlobIndex> BlobMap<I> {
 
     /// What `read` reads of one state of a value.
     #[inline]
-    fn look<M: Memory, R>(
+    fn look_up<M: Memory, R>(
         &self,
         memory: &mut M,
         key: &I::Key,
@@ -408,7 +408,7 @@ impl<I: BlobIndex> BlobMap<I> {
             // Readers read again: they may have copied a part.
             let _swing = self.swings.of(I::hash(key)).lock(memory)?;
             // What is viewed stays as it is.
-            if !self.parts.readers.tell(span.at) {
+            if !self.parts.readers.notify(span.at) {
                 set.commit(memory)?;
                 return Ok(Some(true));
             }

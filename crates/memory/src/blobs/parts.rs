@@ -389,7 +389,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// # Errors
     /// As [`BlobMap::get`].
     pub fn reader<M: Memory>(&self, memory: &mut M, key: &I::Key) -> Result<Option<ValueReader<'_, I>>, AccessError> {
-        self.look(memory, key, |memory, span, _| {
+        self.look_up(memory, key, |memory, span, _| {
             let mut copied = None;
             if span.object {
                 copied = Some(memory.read_object(span.at, span.len, <[u8]>::to_vec)?);

@@ -114,10 +114,10 @@ impl Readers {
         list.waiting.extract_if(.., |waiting| waiting.span.at == reading.at).collect()
     }
 
-    /// A value that was reached is going to be freed, or changed in its place: tells its readers.
-    /// Returns whether it must stay, because it is viewed. The key's word is another already, or
-    /// its swing latch is held.
-    pub fn tell(&self, at: Address) -> bool {
+    /// A value that was reached is going to be freed, or changed in its place: notifies its
+    /// readers. Returns whether it must stay, because it is viewed. The key's word is another
+    /// already, or its swing latch is held.
+    pub fn notify(&self, at: Address) -> bool {
         fence(Ordering::SeqCst);
         let shard = self.shard(at);
         if shard.count.load(Ordering::SeqCst) == 0 {
@@ -164,16 +164,16 @@ mod tests {
         let (at, other) = (Address::from_linear(1 << 16), Address::from_linear(1 << 17));
         let value = || Waiting { span: Span { at, len: 9000, object: false }, place: None, roll_backs: 0 };
         let reader = readers.begin(at, false);
-        assert!(!readers.tell(other) && !reader.is_gone());
-        assert!(!readers.tell(at) && reader.is_gone(), "a reader keeps nothing");
+        assert!(!readers.notify(other) && !reader.is_gone());
+        assert!(!readers.notify(at) && reader.is_gone(), "a reader keeps nothing");
         assert!(readers.wait(value()).is_err());
         let views = [readers.begin(at, true), readers.begin(at, true)];
-        assert!(readers.tell(at) && !views[0].is_gone());
+        assert!(readers.notify(at) && !views[0].is_gone());
         readers.wait(value()).unwrap();
         assert!(readers.end(&reader).is_empty());
         assert!(readers.end(&views[1]).is_empty());
         assert_eq!(readers.end(&views[0]).len(), 1);
-        assert!(!readers.tell(at) && readers.wait(value()).is_err());
+        assert!(!readers.notify(at) && readers.wait(value()).is_err());
         let view = readers.begin(at, true);
         readers.wait(value()).unwrap();
         readers.disturb();

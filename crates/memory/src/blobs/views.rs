@@ -81,7 +81,7 @@ impl<I: BlobIndex> BlobMap<I> {
         mut each: impl FnMut(View<'_>) -> ControlFlow<()>,
     ) -> Result<Option<usize>, AccessError> {
         let mut reading = None;
-        let found = self.look(memory, key, |memory, span, _| {
+        let found = self.look_up(memory, key, |memory, span, _| {
             // Ends the view of a read that saw two states.
             self.end_view(memory, reading.take());
             let mut copied = Vec::new();
@@ -175,7 +175,7 @@ impl<I: BlobIndex> BlobMap<I> {
         if memory.free_tracked(self, span.at, span.len) {
             return;
         }
-        if self.parts.readers.tell(span.at) {
+        if self.parts.readers.notify(span.at) {
             let (place, roll_backs) = (self.note_waiting(memory, span), self.parts.roll_backs());
             match self.parts.readers.wait(Waiting { span, place, roll_backs }) {
                 Ok(()) => return,

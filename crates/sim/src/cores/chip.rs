@@ -51,7 +51,7 @@ const DATA: u64 = MESSAGE + BLOCK;
 
 /// What an L1 says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum L1LookUp {
     /// The core has the block then.
     Has(Time),
     /// The home of the block knows its holders then. [`Chip::asks`] is due.
@@ -184,16 +184,16 @@ impl Chip {
     }
 
     /// A core's access begins at `at`.
-    pub fn look(&mut self, core: u32, block: u64, writes: bool, at: Time) -> Look {
+    pub fn look_up(&mut self, core: u32, block: u64, writes: bool, at: Time) -> L1LookUp {
         let at = at + self.l1_time;
         if let Some(ready) = self.l1s[core as usize].find(block).copied()
             && (!writes || self.directory.write(core, block))
         {
-            return Look::Has(at.max(ready));
+            return L1LookUp::Has(at.max(ready));
         }
         let there = self.mesh.sends(core, self.home(block), MESSAGE, at);
         self.went[core as usize] = there - at;
-        Look::Home(there + self.lookup)
+        L1LookUp::Home(there + self.lookup)
     }
     /// The home of a block has finished its lookup at `at`. None: other cores have to act, and
     /// [`Chip::asks`] asks them.
@@ -274,16 +274,16 @@ impl Chip {
         let owner = self.directory.owner(entry, core);
         let Chip { mesh, directory, l1_time, planted, .. } = &mut *self;
         // When a holder has been notified, and has finished its lookup.
-        let told = |mesh: &mut Mesh, other: u32| mesh.sends(home, other, MESSAGE, begins) + *l1_time;
+        let notified = |mesh: &mut Mesh, other: u32| mesh.sends(home, other, MESSAGE, begins) + *l1_time;
         // What an owner has written is sent home, too.
         let (answered, looked) = match owner {
             Some(owner) => {
-                let looked = told(mesh, owner);
+                let looked = notified(mesh, owner);
                 (mesh.sends(owner, core, DATA, looked), looked)
             }
             None => {
                 let acknowledged = |other| {
-                    let looked = told(mesh, other);
+                    let looked = notified(mesh, other);
                     mesh.sends(other, core, MESSAGE, looked)
                 };
                 let last = directory.others(entry, core).map(acknowledged).max().unwrap_or(begins);

@@ -151,15 +151,16 @@ impl Directory {
         *self.word(entry.0, core) &= !bit(core);
         self.ends(entry);
     }
-    /// No other core has a block any more. Tells each that had it, in their order. Where the core
-    /// does not have it either, it has to be added next, or its entry ends ([`Directory::ends`]).
-    pub fn take_from_others(&mut self, EntryIndex(at): EntryIndex, core: u32, mut tell: impl FnMut(u32)) {
+    /// No other core has a block any more. Notifies each that had it, in their order. Where the
+    /// core does not have it either, it has to be added next, or its entry ends
+    /// ([`Directory::ends`]).
+    pub fn take_from_others(&mut self, EntryIndex(at): EntryIndex, core: u32, mut notify: impl FnMut(u32)) {
         for word in 0..self.words {
             let own = if core as usize / 64 == word { bit(core) } else { 0 };
             let bits = &mut self.holders[at * self.words + word];
             let others = *bits & !own;
             *bits &= own;
-            Bits(others).for_each(|other| tell(word as u32 * 64 + other));
+            Bits(others).for_each(|other| notify(word as u32 * 64 + other));
         }
     }
     /// The entry of a block is removed if no core has it.

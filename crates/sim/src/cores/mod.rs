@@ -46,7 +46,7 @@ mod tlb;
 mod traced;
 mod work;
 
-pub use chip::{Asked, Chip, Coherence, Look};
+pub use chip::{Asked, Chip, Coherence, L1LookUp};
 pub use recording::{Origin, Recording, RecordingError, RecordingSummary};
 pub use report::{CoresReport, MissCost};
 pub use run::RECORDED_THREADS;

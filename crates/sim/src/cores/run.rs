@@ -10,7 +10,7 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{Choice, FiberIndex, MissKind, MissTable, Point, Scheduler, SchedulingPolicy, Waiter};
 
 use super::access::{Access, MissTimes};
-use super::chip::{Asked, Chip, Look};
+use super::chip::{Asked, Chip, L1LookUp};
 use super::executed::{Replay, Shared};
 use super::recorded::{Pen, Player};
 use super::recording::{Origin, Recorder, Recording};
@@ -22,7 +22,7 @@ use super::traced::Tracer;
 use super::work::{BLOCK, PAGE, Space, Step, TABLES, Work, Zipf, resident};
 use crate::events::Events;
 use crate::executed::Executed;
-use crate::memory::{DramCache, FlashPages, Looked, Tags};
+use crate::memory::{DramCache, FlashPages, LookUp, Tags};
 use crate::planted::Planted;
 use crate::random::Random;
 use crate::report::RunError;
@@ -551,7 +551,7 @@ impl Run<'_> {
     fn load_or_store(&mut self, number: u32, address: u64, writes: bool, at: Time) -> bool {
         self.computes(number, 1);
         let page = address / PAGE;
-        let (at, table) = match self.cores[number as usize].tlb.look(page, at) {
+        let (at, table) = match self.cores[number as usize].tlb.look_up(page, at) {
             Translation::At(at) => (at, None),
             Translation::Walk(at) => (at, Some(Space { pages: self.system.pages }.table(page))),
         };
@@ -562,9 +562,9 @@ impl Run<'_> {
     fn enter(&mut self, number: u32, mut access: Access, mut at: Time) -> bool {
         loop {
             let (block, writes) = access.block();
-            match self.chip.look(number, block, writes, at) {
-                Look::Has(then) => at = then,
-                Look::Home(then) => {
+            match self.chip.look_up(number, block, writes, at) {
+                L1LookUp::Has(then) => at = then,
+                L1LookUp::Home(then) => {
                     let now = self.events.now();
                     let answered = if then > now { None } else { self.chip.answers(number, block, writes, then) };
                     match answered {
@@ -675,9 +675,9 @@ impl Run<'_> {
         let data = match self.system.paging {
             _ if address >= TABLES && !self.system.cached_tables => cache.flat(now, local),
             Paging::DramOnly => cache.flat(now, local),
-            Paging::Switch { .. } => match cache.look(now, local, access.writes) {
-                Looked::Hit(at) => at,
-                Looked::Miss(at) => return self.missed(number, access, page, at),
+            Paging::Switch { .. } => match cache.look_up(now, local, access.writes) {
+                LookUp::Hit(at) => at,
+                LookUp::Miss(at) => return self.missed(number, access, page, at),
             },
             Paging::System { .. } | Paging::Wait => {
                 if !self.resident.touch(page, access.writes) {

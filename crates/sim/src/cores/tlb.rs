@@ -33,7 +33,7 @@ impl Tlb {
         Tlb { levels, second: parts.cycle * parts.tlb_cycles, planted }
     }
     /// An access to a page begins at `at`.
-    pub fn look(&mut self, page: u64, at: Time) -> Translation {
+    pub fn look_up(&mut self, page: u64, at: Time) -> Translation {
         let [first, second] = &mut self.levels;
         if let Some(ready) = first.find(page) {
             return Translation::At(at.max(*ready));
@@ -70,10 +70,10 @@ mod tests {
     }
     fn waits_for_a_walk_under_way(planted: Planted) -> bool {
         let mut tlb = tlb(planted);
-        assert_eq!(tlb.look(7, Time::ns(10)), Translation::Walk(Time::ns(14)));
+        assert_eq!(tlb.look_up(7, Time::ns(10)), Translation::Walk(Time::ns(14)));
         tlb.walked(7, Time::ns(90));
-        let early = tlb.look(7, Time::ns(20));
-        assert_eq!(tlb.look(7, Time::ns(100)), Translation::At(Time::ns(100)));
+        let early = tlb.look_up(7, Time::ns(20));
+        assert_eq!(tlb.look_up(7, Time::ns(100)), Translation::At(Time::ns(100)));
         early == Translation::At(Time::ns(90))
     }
 
@@ -88,16 +88,16 @@ mod tests {
         for (page, ends) in [(0, 50), (1, 60), (3, 70)] {
             tlb.walked(page, Time::ns(ends));
         }
-        assert_eq!(tlb.look(0, Time::ns(20)), Translation::At(Time::ns(50)), "from the second, and late");
-        assert_eq!(tlb.look(0, Time::ns(30)), Translation::At(Time::ns(50)), "from the first, and late");
-        assert_eq!(tlb.look(1, Time::ns(80)), Translation::At(Time::ns(84)));
-        assert_eq!(tlb.look(5, Time::ns(80)), Translation::Walk(Time::ns(84)));
+        assert_eq!(tlb.look_up(0, Time::ns(20)), Translation::At(Time::ns(50)), "from the second, and late");
+        assert_eq!(tlb.look_up(0, Time::ns(30)), Translation::At(Time::ns(50)), "from the first, and late");
+        assert_eq!(tlb.look_up(1, Time::ns(80)), Translation::At(Time::ns(84)));
+        assert_eq!(tlb.look_up(5, Time::ns(80)), Translation::Walk(Time::ns(84)));
     }
     #[test]
     fn the_first_walk_of_two_counts() {
         let mut tlb = tlb(Planted::None);
         tlb.walked(2, Time::ns(30));
         tlb.walked(2, Time::ns(80));
-        assert_eq!(tlb.look(2, Time::ns(40)), Translation::At(Time::ns(40)));
+        assert_eq!(tlb.look_up(2, Time::ns(40)), Translation::At(Time::ns(40)));
     }
 }

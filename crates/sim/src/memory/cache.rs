@@ -130,7 +130,7 @@ impl Tags {
         for set in self.ways.chunks_exact(self.of_set) {
             for (at, way) in set.iter().enumerate() {
                 let again = set[..at].iter().any(|other| other.page == way.page && way.page != NONE);
-                assert!(!again, "page {} is in two ways", way.page);
+                assert!(!again, "page {} is in two ways of its set", way.page);
             }
         }
     }
@@ -161,7 +161,7 @@ pub struct CacheShape {
 
 /// What the frontside found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Looked {
+pub enum LookUp {
     /// The data leaves the controller then.
     Hit(Time),
     /// The miss signal leaves it then.
@@ -250,17 +250,17 @@ impl DramCache {
         self.shape.timing.columns(bytes)
     }
     /// The frontside looks for a block of a page. `page` is the controller's own number.
-    pub fn look(&mut self, now: Time, page: u32, writes: bool) -> Looked {
+    pub fn look_up(&mut self, now: Time, page: u32, writes: bool) -> LookUp {
         let (tag, data) = (self.tag_time(), self.shape.timing.columns(COLUMN));
         let (now, row) = (now.max(self.frontside_free), self.tags.set_of(page));
         if self.tags.touch(page, writes) {
             self.counters.hits += 1;
-            return Looked::Hit(self.banks.open(now, row, tag + data) + tag + data);
+            return LookUp::Hit(self.banks.open(now, row, tag + data) + tag + data);
         }
         self.counters.misses += 1;
         // To the backside, and to the core.
         let signalled = self.banks.open(now, row, tag) + tag + self.shape.timing.command * 2;
-        Looked::Miss(self.accepted(signalled))
+        LookUp::Miss(self.accepted(signalled))
     }
     /// When the backside's queue takes a miss. Until then the frontside stands still.
     fn accepted(&mut self, at: Time) -> Time {
@@ -400,7 +400,7 @@ mod tests {
         }
     }
     fn missed(cache: &mut DramCache, now: u64, page: u32) -> Option<Replaced> {
-        let Looked::Miss(at) = cache.look(Time::ns(now), page, false) else { panic!("{page} is there") };
+        let LookUp::Miss(at) = cache.look_up(Time::ns(now), page, false) else { panic!("{page} is there") };
         cache.miss(at, page).map(|(_, replaced)| replaced)
     }
 
@@ -408,9 +408,9 @@ mod tests {
     fn a_hit_takes_104_cycles() {
         let mut cache = DramCache::new(shape());
         cache.tags().fill([3].into_iter());
-        assert_eq!(cache.look(Time::us(1), 3, false), Looked::Hit(Time::us(1) + Time(500 * 104)));
+        assert_eq!(cache.look_up(Time::us(1), 3, false), LookUp::Hit(Time::us(1) + Time(500 * 104)));
         cache.plant(Planted::FreeTags);
-        assert_eq!(cache.look(Time::us(3), 4, false), Looked::Miss(Time::us(3) + Time(500 * (1 + 55 + 2))));
+        assert_eq!(cache.look_up(Time::us(3), 4, false), LookUp::Miss(Time::us(3) + Time(500 * (1 + 55 + 2))));
     }
     #[test]
     fn a_miss_opens_two_rows() {
@@ -418,7 +418,7 @@ mod tests {
         let asked = |planted| {
             let mut cache = DramCache::new(shape());
             cache.plant(planted);
-            let Looked::Miss(at) = cache.look(Time::us(1), 5, false) else { panic!("it is there") };
+            let LookUp::Miss(at) = cache.look_up(Time::us(1), 5, false) else { panic!("it is there") };
             let (asked, _) = cache.miss(at, 5).unwrap();
             asked - Time::us(1)
         };
@@ -438,7 +438,7 @@ mod tests {
         let mut retry = Vec::new();
         let there = cache.arrive(Time::us(50), 5, &mut retry);
         assert!(there > Time::us(50) + Time(500 * 3 * 512) && retry.is_empty());
-        assert!(matches!(cache.look(there, 5, true), Looked::Hit(_)));
+        assert!(matches!(cache.look_up(there, 5, true), LookUp::Hit(_)));
         cache.check();
     }
     #[test]
@@ -465,10 +465,10 @@ mod tests {
             // Of other banks than the hit and the status row. Each takes the backside for longer
             // than the frontside.
             for page in [0, 1, 4] {
-                let Looked::Miss(at) = cache.look(Time::us(1), page, false) else { panic!("{page} is there") };
+                let LookUp::Miss(at) = cache.look_up(Time::us(1), page, false) else { panic!("{page} is there") };
                 cache.miss(at, page);
             }
-            let Looked::Hit(at) = cache.look(Time::us(1), 2, false) else { panic!("it is not there") };
+            let LookUp::Hit(at) = cache.look_up(Time::us(1), 2, false) else { panic!("it is not there") };
             (cache.counters().stalls, at)
         };
         let (none, beside) = with(16);
@@ -480,7 +480,7 @@ mod tests {
     fn a_full_evict_buffer_holds_misses_back() {
         let mut cache = DramCache::new(shape());
         cache.tags().fill([0, 8, 16, 24, 1].into_iter());
-        [0, 8, 16].into_iter().for_each(|page| _ = cache.look(Time::ns(1), page, true));
+        [0, 8, 16].into_iter().for_each(|page| _ = cache.look_up(Time::ns(1), page, true));
         // Two victims with changes fill it. A way that holds nothing needs no room there.
         for (at, page, victim) in [(10_000, 32, Some(24)), (20_000, 40, Some(0)), (30_000, 48, Some(8))] {
             assert_eq!(missed(&mut cache, at, page).map(|replaced| replaced.page), Some(victim));
@@ -499,10 +499,10 @@ mod tests {
     fn the_least_recently_used_is_evicted_with_its_dirt() {
         let mut cache = DramCache::new(shape());
         cache.tags().fill([0, 8, 16, 24].into_iter());
-        assert!(matches!(cache.look(Time::ns(1), 0, true), Looked::Hit(_)));
+        assert!(matches!(cache.look_up(Time::ns(1), 0, true), LookUp::Hit(_)));
         assert_eq!(missed(&mut cache, 2, 32), Some(Replaced { page: Some(8), dirty: false }));
         for page in [16, 24] {
-            cache.look(Time::ns(3), page, false);
+            cache.look_up(Time::ns(3), page, false);
         }
         assert_eq!(missed(&mut cache, 4, 40), Some(Replaced { page: Some(0), dirty: true }));
         assert_eq!(cache.counters().dirty, 1);

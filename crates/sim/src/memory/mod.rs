@@ -18,7 +18,7 @@ mod controller;
 mod dram;
 mod pages;
 
-pub use cache::{CacheCounters, CacheShape, DramCache, Looked, Replaced, Tags};
+pub use cache::{CacheCounters, CacheShape, DramCache, LookUp, Replaced, Tags};
 pub use controller::{Controller, ControllerTiming, Met, Wanted};
 pub use dram::{Banks, DramTiming};
 pub use pages::FlashPages;

@@ -256,7 +256,7 @@ impl<R: Replacement> Run<'_, R> {
         if of.writing < self.system.buffer()
             && let Some(core) = of.throttled.pop_front()
         {
-            self.schedule(now, Event::Look(core));
+            self.schedule(now, Event::LookUp(core));
         }
     }
     pub(super) fn part(&mut self, home: u32, tag: u64) {

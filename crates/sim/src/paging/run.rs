@@ -30,7 +30,7 @@ pub(super) enum Event {
     /// A core's thread begins an access.
     Access(u32),
     /// It tries again, after the evict buffer was full.
-    Look(u32),
+    LookUp(u32),
     /// It has its data.
     Done(u32),
     /// A core chooses a thread.
@@ -292,7 +292,7 @@ impl<R: Replacement> Run<'_, R> {
             }
             match self.events.next().expect("a core or a device has something ahead") {
                 Event::Access(core) => self.begins(core),
-                Event::Look(core) => self.look(core),
+                Event::LookUp(core) => self.look_up(core),
                 Event::Done(core) => self.done(core),
                 Event::Free(core) => self.choose(core),
                 Event::Ask(home, pages) => self.ask(home, &pages),
@@ -362,9 +362,9 @@ impl<R: Replacement> Run<'_, R> {
         (thread.began, thread.inside) = (now, true);
         self.inside.enter(now);
         self.sums.looked += 1;
-        self.look(core);
+        self.look_up(core);
     }
-    pub(super) fn look(&mut self, core: u32) {
+    pub(super) fn look_up(&mut self, core: u32) {
         let now = self.events.now();
         let number = self.running(core);
         let Thread { home, unit, writes, .. } = self.threads[number as usize];

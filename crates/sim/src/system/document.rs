@@ -464,7 +464,7 @@ mod tests {
     fn document(text: &str) -> Document {
         Document::read("s.toml", text, &[]).unwrap()
     }
-    fn told<T: std::fmt::Debug>(got: Result<T, SystemError>) -> String {
+    fn message_of<T: std::fmt::Debug>(got: Result<T, SystemError>) -> String {
         got.unwrap_err().to_string()
     }
 
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(document.count("a.c.d", 1, 9), Ok(5));
         assert_eq!((document.flag("a.e"), document.frequency("a.f")), (Ok(true), Ok(2e9)));
         assert!(document.has("a.c") && !document.has("a.x"));
-        assert!(told(document.all_read()).starts_with("s.toml:6: nothing reads a.g"));
+        assert!(message_of(document.all_read()).starts_with("s.toml:6: nothing reads a.g"));
         assert_eq!(document.number("a.g", 0.0, 2.0), Ok(1.5));
         assert_eq!(document.word("a.h", &[("lru", 1), ("clock", 2)]), Ok(1));
         document.all_read().unwrap();
@@ -483,15 +483,17 @@ mod tests {
     #[test]
     fn what_is_wrong_has_its_line() {
         let written = document("a = 5\nb = \"5\"\n\nc = \"x\"\n");
-        assert_eq!(told(written.time("a")).split(": ").next(), Some("s.toml:1"));
-        assert!(told(written.time("b")).starts_with("s.toml:2: b = \"5\": has no unit"));
-        assert!(told(written.count("a", 6, 9)).contains("from 6 to 9"));
-        assert!(told(written.word("c", &[("y", ()), ("z", ())])).contains("s.toml:4: c = \"x\": write one of y, z"));
-        assert!(told(written.time("d")).contains("there is no d"));
-        assert!(told(Document::read("s.toml", "a = 1\na = 2\n", &[])).starts_with("s.toml:2: "));
-        assert!(told(Document::read("s.toml", "x = 1\na = [1]\n", &[])).starts_with("s.toml:2: a = [1]"));
-        assert!(told(Document::read("s.toml", "a = -1\n", &[])).contains("not negative"));
-        assert!(told(Document::read("s.toml", "a = nan\n", &[])).starts_with("s.toml:1: "));
+        assert_eq!(message_of(written.time("a")).split(": ").next(), Some("s.toml:1"));
+        assert!(message_of(written.time("b")).starts_with("s.toml:2: b = \"5\": has no unit"));
+        assert!(message_of(written.count("a", 6, 9)).contains("from 6 to 9"));
+        assert!(
+            message_of(written.word("c", &[("y", ()), ("z", ())])).contains("s.toml:4: c = \"x\": write one of y, z")
+        );
+        assert!(message_of(written.time("d")).contains("there is no d"));
+        assert!(message_of(Document::read("s.toml", "a = 1\na = 2\n", &[])).starts_with("s.toml:2: "));
+        assert!(message_of(Document::read("s.toml", "x = 1\na = [1]\n", &[])).starts_with("s.toml:2: a = [1]"));
+        assert!(message_of(Document::read("s.toml", "a = -1\n", &[])).contains("not negative"));
+        assert!(message_of(Document::read("s.toml", "a = nan\n", &[])).starts_with("s.toml:1: "));
     }
     #[test]
     fn values_are_put_in_the_place_of_others() {
@@ -502,7 +504,7 @@ mod tests {
         assert_eq!(moved.count("requests.depth", 1, 99), Ok(16));
         assert_ne!(moved.hash(), document("[requests]\ndepth = 5\n").hash());
         assert_eq!(moved.hash(), document("requests.depth = 16\n").hash());
-        assert!(told(set("requests.dept", "16")).contains("did you mean requests.depth?"));
+        assert!(message_of(set("requests.dept", "16")).contains("did you mean requests.depth?"));
         let text = set("requests.depth", "16us").unwrap();
         assert_eq!(text.time("requests.depth"), Ok(Time::us(16)));
     }
@@ -516,11 +518,11 @@ mod tests {
         let built_in = fulgurite_nand::Profile::built_in("slc").unwrap();
         assert_eq!(document(&written).nand().unwrap(), built_in);
         assert_eq!(document("nand.profile = \"slc\"\n").nand().unwrap(), built_in);
-        assert!(told(document("\nnand.profile = \"sloc\"\n").nand()).starts_with("s.toml:2: [nand]"));
+        assert!(message_of(document("\nnand.profile = \"sloc\"\n").nand()).starts_with("s.toml:2: [nand]"));
         // The parser's own line number is the file's.
         let (at, _) = written.lines().enumerate().find(|(_, line)| line.starts_with("erase")).unwrap();
         let wrong = document(&written.replacen("erase = \"1.5ms\"", "erase = \"1.5\"", 1)).nand();
-        let wrong = told(wrong);
+        let wrong = message_of(wrong);
         assert!(wrong.starts_with(&format!("s.toml:{}: ", at + 1)), "{wrong}");
     }
 }

@@ -70,7 +70,7 @@ pub struct Frames<R: Replacement> {
     shared: Arc<Shared>,
     cache: Cache<Fibers, R>,
     medium: Arc<DrivenFlash>,
-    told: Vec<(Waiter, Outcome)>,
+    notices: Vec<(Waiter, Outcome)>,
     handed_over: Vec<Request>,
 }
 
@@ -100,7 +100,13 @@ impl<R: Replacement> Frames<R> {
         };
         let mut cache = Cache::with_replacement(shared.clone(), queue, Fibers { writes_all }, setup, replacement);
         cache.set_frames(count);
-        Ok(Frames { shared, cache, medium, told: Vec::with_capacity(fibers), handed_over: Vec::with_capacity(depth) })
+        Ok(Frames {
+            shared,
+            cache,
+            medium,
+            notices: Vec::with_capacity(fibers),
+            handed_over: Vec::with_capacity(depth),
+        })
     }
 
     // ---- what an access does ----
@@ -168,17 +174,17 @@ impl<R: Replacement> Frames<R> {
         list.clear();
         self.handed_over = list;
     }
-    /// The waits that have ended. The list is given back by [`Frames::told`].
+    /// The waits that have ended. The list is given back by [`Frames::give_back_notices`].
     #[must_use]
-    pub fn take_told(&mut self) -> Vec<(Waiter, Outcome)> {
-        let mut told = std::mem::take(&mut self.told);
-        self.cache.take_notices(&mut told);
-        told
+    pub fn take_notices(&mut self) -> Vec<(Waiter, Outcome)> {
+        let mut notices = std::mem::take(&mut self.notices);
+        self.cache.take_notices(&mut notices);
+        notices
     }
     /// Gives the list of the waits back.
-    pub fn told(&mut self, mut list: Vec<(Waiter, Outcome)>) {
+    pub fn give_back_notices(&mut self, mut list: Vec<(Waiter, Outcome)>) {
         list.clear();
-        self.told = list;
+        self.notices = list;
     }
     /// Fibers that wait for a frame.
     pub fn frame_waiters(&self) -> usize {
@@ -228,9 +234,9 @@ impl<R: Replacement> Frames<R> {
             // A scan for a victim that finds all frames used gives up, and the next one goes on.
             scans += u32::from(self.cache.in_flight() == 0);
             self.give_back(handed_over);
-            let told = self.take_told();
-            let outcome = told.first().map(|(_, outcome)| *outcome);
-            self.told(told);
+            let notices = self.take_notices();
+            let outcome = notices.first().map(|(_, outcome)| *outcome);
+            self.give_back_notices(notices);
             if let Some(outcome) = outcome {
                 return outcome;
             }
@@ -301,9 +307,9 @@ mod tests {
             let requests = self.hand_over();
             requests.iter().for_each(|request| self.end(request));
             self.give_back(requests);
-            let told = self.take_told();
-            self.told(told.clone());
-            told
+            let notices = self.take_notices();
+            self.give_back_notices(notices.clone());
+            notices
         }
         fn counts(&self) -> Counts {
             self.cache.counts()
@@ -385,9 +391,9 @@ mod tests {
                 self.cache.make_room(FrameSources::Wait, 0);
             }
             self.cache.hand_over();
-            let mut told = Vec::new();
-            self.cache.take_notices(&mut told);
-            told
+            let mut notices = Vec::new();
+            self.cache.take_notices(&mut notices);
+            notices
         }
         fn counts(&self) -> Counts {
             self.cache.counts()

@@ -325,16 +325,16 @@ impl WorkersSystem {
         let fibers = count("threads.count", 1 << 20)? as u32;
         let frames = count("dram.frames", 1 << 29)?;
         if frames < u64::from(fibers + 1) * FRAMES_OF_A_FIBER {
-            let told =
+            let expected =
                 format!("{} frames are needed for this number of threads", u64::from(fibers + 1) * FRAMES_OF_A_FIBER);
-            return Err(document.refuse("dram.frames", told));
+            return Err(document.refuse("dram.frames", expected));
         }
         let read_around = count("dram.read_around", 256)? as u32;
         if !read_around.is_power_of_two()
             || frames < u64::from(read_around) * 16 * u64::from(fibers + 1) && read_around > 1
         {
-            let told = "a power of two is needed, and 16 times as many frames for each thread";
-            return Err(document.refuse("dram.read_around", told));
+            let expected = "a power of two is needed, and 16 times as many frames for each thread";
+            return Err(document.refuse("dram.read_around", expected));
         }
         Ok(WorkersSystem {
             configuration: document.text("configuration")?.to_owned(),
@@ -520,20 +520,20 @@ impl<R: Replacement> Run<'_, R> {
         self.at = self.events.now();
         let now_ns = self.at.whole_ns();
         self.frames.poll(now_ns);
-        self.tell();
+        self.deliver();
         if self.frames.wants_room() {
             self.frames.make_room(self.others(), now_ns);
-            self.tell();
+            self.deliver();
         }
         self.hand_over();
     }
-    fn tell(&mut self) {
-        let told = self.frames.take_told();
-        for &(Waiter(fiber), outcome) in &told {
+    fn deliver(&mut self) {
+        let notices = self.frames.take_notices();
+        for &(Waiter(fiber), outcome) in &notices {
             self.fibers[fiber as usize].wake = Some(outcome);
             self.scheduler.arrived(FiberIndex(fiber as u32), self.at.whole_ns());
         }
-        self.frames.told(told);
+        self.frames.give_back_notices(notices);
     }
     fn others(&self) -> FrameSources {
         if self.scheduler.has_runnable() {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::args::OutputArgs;
 use crate::interrupt::Interrupted;
 use crate::machine::Machine;
-use crate::stderr::tell;
+use crate::stderr::log;
 use crate::values::Output;
 
 /// One JSON object: the machine, the command, and the results.
@@ -81,7 +81,7 @@ pub fn command_line() -> String {
 /// Writes text for people: to standard output, or, where JSON is written there, to standard error.
 pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
     if args.json == Some(Output::Stdout) {
-        tell(text);
+        log(text);
         return Ok(());
     }
     say(text)

@@ -1,7 +1,7 @@
 //! A7: cycles of the controllers of the DRAM cache, by the simulator's state machines.
 
 use fulgurite_sim::Time;
-use fulgurite_sim::memory::{CacheShape, Controller, ControllerTiming, DramCache, DramTiming, Looked, Wanted};
+use fulgurite_sim::memory::{CacheShape, Controller, ControllerTiming, DramCache, DramTiming, LookUp, Wanted};
 
 use super::cores::buffers;
 use crate::check::{CheckError, Finding, Found, Inputs};
@@ -37,11 +37,11 @@ pub fn run(inputs: &Inputs<'_>) -> Found {
     let mut cache = DramCache::new(shape);
     cache.tags().fill(std::iter::once(5));
     let no_answer = |what: &str| CheckError::NoAnswer(what.to_owned());
-    let Looked::Hit(hit) = cache.look(Time::ZERO, 5, false) else {
+    let LookUp::Hit(hit) = cache.look_up(Time::ZERO, 5, false) else {
         return Err(no_answer("a page that is there was not found"));
     };
     let (at, other) = (Time::us(10), 6);
-    let Looked::Miss(missed) = cache.look(at, other, false) else {
+    let LookUp::Miss(missed) = cache.look_up(at, other, false) else {
         return Err(no_answer("a page that is not there was found"));
     };
     let Some((asked, _)) = cache.miss(missed, other) else {
@@ -117,8 +117,8 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
     let asked_after = |writes: bool| -> Option<Time> {
         let mut cache = DramCache::new(shape);
         cache.tags().fill((0..shape.ways).map(|way| way * SETS));
-        (0..shape.ways).for_each(|way| _ = cache.look(Time::ZERO, way * SETS, writes));
-        let Looked::Miss(at) = cache.look(Time::us(10), shape.ways * SETS, false) else { return None };
+        (0..shape.ways).for_each(|way| _ = cache.look_up(Time::ZERO, way * SETS, writes));
+        let LookUp::Miss(at) = cache.look_up(Time::us(10), shape.ways * SETS, false) else { return None };
         cache.miss(at, shape.ways * SETS).map(|(asked, _)| asked - at)
     };
     let (Some(clean), Some(dirty)) = (asked_after(false), asked_after(true)) else {
@@ -128,7 +128,7 @@ fn buffer(shape: CacheShape) -> Result<Finding, CheckError> {
     let mut cache = DramCache::new(CacheShape { sets: pages + 1, status_entries: 8 * (pages + 1), ..shape });
     let sets = pages + 1;
     cache.tags().fill(0..shape.ways * sets);
-    (0..shape.ways * sets).for_each(|page| _ = cache.look(Time::ZERO, page, true));
+    (0..shape.ways * sets).for_each(|page| _ = cache.look_up(Time::ZERO, page, true));
     let mut ask = |set: u32| cache.miss(Time::us(100 + u64::from(set)), shape.ways * sets + set).is_some();
     let (taken, one_more) = ((0..pages).filter(|set| ask(*set)).count() as u32, ask(pages));
     let mut retry = Vec::new();
@@ -157,20 +157,20 @@ fn stall(shape: CacheShape) -> Finding {
         let mut cache = DramCache::new(CacheShape { sets: banks, banks, status_entries: 8 * banks, ..shape });
         cache.tags().fill(std::iter::once(0));
         for page in 1..=misses {
-            if let Looked::Miss(at) = cache.look(Time::us(10), page, false) {
+            if let LookUp::Miss(at) = cache.look_up(Time::us(10), page, false) {
                 cache.miss(at, page);
             }
         }
         let stalls = cache.counters().stalls;
-        match cache.look(Time::us(10), 0, false) {
-            Looked::Hit(at) => (stalls, at),
-            Looked::Miss(at) => (stalls, at),
+        match cache.look_up(Time::us(10), 0, false) {
+            LookUp::Hit(at) => (stalls, at),
+            LookUp::Miss(at) => (stalls, at),
         }
     };
-    let ((none, alone), (few, beside), (stalls, behind)) = (late(0), late(shape.queue / 2), late(4 * shape.queue));
+    let ((none, alone), (few, few_end), (stalls, behind)) = (late(0), late(shape.queue / 2), late(4 * shape.queue));
     Finding::of("full-queue", "a full queue of the backside stalls the frontside")
         .trend(
-            none == 0 && few == 0 && beside == alone && stalls > 0 && behind > alone,
+            none == 0 && few == 0 && few_end == alone && stalls > 0 && behind > alone,
             (behind - alone).as_ns(),
             "ns later, a hit behind four times as many misses as the queue has places",
         )

@@ -19,7 +19,7 @@ fn time(ms: f64) -> String {
 pub fn opening(survived: &Survived) -> String {
     format!(
         "\nMemory that survives\nA program counts {}, {} pieces of text at a time, and saves its state every {} ms.\nIt is killed in \
-         the middle, at random moments (kill -9; --seed {}). What is there then is compared with the text.\nPieces are first told when saving begins; the program counts on until the \
+         the middle, at random moments (kill -9; --seed {}). What is there then is compared with the text.\nPieces are first reported when saving begins; the program counts on until the \
          state is named, so that a state holds as many or more.",
         survived.setting(),
         survived.jobs,
