@@ -30,7 +30,7 @@ use crate::users::Users;
 /// batches, and the medium must not run dry meanwhile.
 const PUMP_DEPTH: usize = 384;
 /// The most while a waiter waits for a read, which then is not behind many of them.
-const PUMP_DEPTH_BESIDE_READS: usize = 96;
+const PUMP_DEPTH_WITH_READS: usize = 96;
 /// Writes that begin together, so that they become large requests.
 const PUMP_BATCH: usize = 64;
 
@@ -179,7 +179,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
             return;
         }
         let reading = self.in_flight() > self.writing;
-        let (most, share) = if reading { (PUMP_DEPTH_BESIDE_READS, 3) } else { (PUMP_DEPTH, 6) };
+        let (most, share) = if reading { (PUMP_DEPTH_WITH_READS, 3) } else { (PUMP_DEPTH, 6) };
         let depth = most.min(self.requests.len() * share / 8).max(1);
         if depth.saturating_sub(self.pumped) < PUMP_BATCH.min(depth / 2).max(1) {
             return;

@@ -247,11 +247,11 @@ fn only_writers_get_errors_and_a_sync_makes_room() {
 
 /// Pages of one value each that are there in addition to the data.
 #[derive(Default)]
-struct Beside {
+struct ExtraPages {
     pages: BTreeMap<u64, (Region, u64, bool)>,
 }
 
-impl Beside {
+impl ExtraPages {
     /// One random change. Returns whether there was no room for it.
     fn change(&mut self, world: &World, random: &mut Random) -> bool {
         let (memory, what) = (&world.memory, &world.what);
@@ -315,15 +315,15 @@ impl Beside {
 fn pages_that_come_and_go_leave_the_room_of_a_sync() {
     trials::each_seed(1, 2, |seed| {
         let (mut random, mut world) = (Random(seed), World::new(seed, 24, Durability::Sync));
-        let (mut beside, mut told, mut refused) = (Beside::default(), 0, 0);
+        let (mut extra, mut told, mut refused) = (ExtraPages::default(), 0, 0);
         for round in 0..24 {
             let (until, most) = (1 + random.below(10), random.below(300));
             told += world.write(&mut random, until, most);
             for _ in 0..random.below(12) {
-                refused += u64::from(beside.change(&world, &mut random));
-                told += u64::from(beside.write(&world, &mut random));
+                refused += u64::from(extra.change(&world, &mut random));
+                told += u64::from(extra.write(&world, &mut random));
             }
-            beside.check(&world);
+            extra.check(&world);
             if random.one_in(2) {
                 world.sync();
                 world.goes_on(&mut random);
@@ -334,7 +334,7 @@ fn pages_that_come_and_go_leave_the_room_of_a_sync() {
         }
         assert!(told > 0 && refused > 0, "seed {seed}: {told} writes and {refused} changes of pages were told");
         world.sync();
-        beside.check(&world);
+        extra.check(&world);
         world.end();
     });
 }

@@ -94,12 +94,12 @@ fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result
     let has = u64::from(link.sectors()) << 12;
     if part_of_device(has, on_flash) < data_bytes {
         let needed = on_flash.max(1).saturating_mul(data_bytes.next_multiple_of(fulgurite_format::PAGE_BYTES as u64));
-        let beside = match on_flash {
+        let configurations = match on_flash {
             0 | 1 => String::new(),
             more => format!(" for each of {more} configurations that run at the same time"),
         };
         bad_input!(
-            "the device at {} has {}, and {} of data{beside} take {}; serve a larger one, or choose less --data{}",
+            "the device at {} has {}, and {} of data{configurations} take {}; serve a larger one, or choose less --data{}",
             socket.display(),
             format_bytes(has),
             format_bytes(data_bytes),

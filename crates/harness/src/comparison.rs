@@ -162,8 +162,8 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
 
 /// What checksums take of a pool, round by round, which is the second one without them.
 fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contestant>) -> Option<Checksums> {
-    let beside = |one| shares(one, dram_only);
-    let taken = beside(without).into_iter().zip(beside(pool)).map(|(without, with)| without - with);
+    let shares_of = |one| shares(one, dram_only);
+    let taken = shares_of(without).into_iter().zip(shares_of(pool)).map(|(without, with)| without - with);
     let more = |of: fn(&Outcome) -> u64| pool.batches().us_per_request(of) - without.batches().us_per_request(of);
     Some(Checksums {
         share_of_dram_only: Spread::of_any(taken)?,

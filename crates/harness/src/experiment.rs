@@ -415,14 +415,14 @@ pub fn plot<M>(rows: &[Row<M>], work: fn(&Row<M>) -> String) -> String {
     let group_of = |row: &Row<M>| format!("{}, {}", row.workload, work(row));
     let groups = distinct(rows.iter().map(group_of));
     let series = distinct(rows.iter().map(|row| row.config.clone()));
-    let is_beside = rows.iter().any(|row| row.ratio_to_swap.is_some());
+    let is_compared = rows.iter().any(|row| row.ratio_to_swap.is_some());
     let bar = |group: &String, config: &String| {
         let row = rows.iter().find(|row| group_of(row) == *group && row.config == *config)?;
         let tip = format!("{group}, {config}: {} a second", number(row.ops_per_s));
-        let Spread { median, min, max } = if is_beside { row.ratio_to_swap? } else { row.ops_per_s_spread };
+        let Spread { median, min, max } = if is_compared { row.ratio_to_swap? } else { row.ops_per_s_spread };
         Some(Bar { value: median, spread: Some((min, max)), tip })
     };
-    let (title, unit) = match is_beside {
+    let (title, unit) = match is_compared {
         true => ("Throughput as a multiple of swap", "x swap"),
         false => ("Throughput", "operations/s"),
     };
@@ -433,7 +433,7 @@ pub fn plot<M>(rows: &[Row<M>], work: fn(&Row<M>) -> String) -> String {
         bars: groups.iter().map(|group| series.iter().map(|config| bar(group, config)).collect()).collect(),
         groups,
         series,
-        mark: is_beside.then(|| (1.0, "swap".to_owned())),
+        mark: is_compared.then(|| (1.0, "swap".to_owned())),
     }
     .draw()])
 }

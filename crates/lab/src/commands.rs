@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueHint};
 
 use crate::args::{AllocArgs, CheckpointArgs, LiveArgs, MicroArgs, PoliciesArgs, StoreArgs, TailArgs};
-use crate::device::args::{BenchArgs, BesideArgs};
+use crate::device::args::{BenchArgs, DeviceProcessArgs};
 use crate::reproduce::ReproduceArgs;
 use crate::run::args::RunBenchArgs;
 use crate::sim::SimCommand;
@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   # the cost of a switch, a hit and a miss
   fulgurite-lab micro
-  # seven workloads beside DRAM, swap and mmap, in under a minute
+  # seven workloads compared with DRAM, swap and mmap, in under a minute
   fulgurite-lab live --quick
   fulgurite-lab live --workload tatp,silo --miss-every 5us \\
     --json results.json --plot results.svg
@@ -33,9 +33,9 @@ Examples:
   fulgurite-lab tail --workload tatp
   # miss ratios of the replacement policies
   fulgurite-lab policies
-  # a flash device reached by loads and stores, beside io_uring
+  # a flash device reached by loads and stores, compared with io_uring
   fulgurite-lab device --quick
-  # every number of the papers beside Fulgurite's
+  # every number of the papers next to Fulgurite's
   fulgurite-lab reproduce
   # a memory system that does not exist yet
   fulgurite-lab sim run systems/nand-only.toml
@@ -111,8 +111,8 @@ pub enum Command {
     Allocating,
     /// The device in another process that `device` measures: it serves until its standard input
     /// ends.
-    #[command(name = "__beside", hide = true)]
-    Beside(BesideArgs),
+    #[command(name = "__device", hide = true)]
+    DeviceProcess(DeviceProcessArgs),
     /// Touches its memory as it is asked over stdin: a program of `run`.
     #[command(name = "__touch", hide = true)]
     Touch,
@@ -212,12 +212,12 @@ Examples:
 The store's flash writes and DRAM are counted, not timed. The store decides as
 in a pool, over flash that answers at once and keeps only metadata. `full` is
 live data as a share of the pool without the reserves for reclaim, journal and
-checkpoints. The store's speed is timed beside its medium (--flash), in turns.
+checkpoints. The store's speed is compared with its medium (--flash), in turns.
 
 --recovery times a crash until the first subpage read. Since the last
 checkpoint a quarter of the pool was written, 4 GiB at most. --sync times the
 first write of 4 KiB to 256 MiB of dirty data until a durable token names it,
-beside plain writes of 1 MiB and a flush. With these, --flash defaults to a
+next to plain writes of 1 MiB and a flush. With these, --flash defaults to a
 file in --dir.";
 
 const CHECKPOINT_EXAMPLES: &str = "\

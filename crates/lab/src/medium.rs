@@ -60,8 +60,8 @@ enum On {
 }
 
 impl CheckedMedium {
-    /// Checks a medium for `bytes` bytes, with `beside` bytes of other memory. Nothing is made yet.
-    pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<CheckedMedium> {
+    /// Checks a medium for `bytes` bytes, with `other` bytes of other memory. Nothing is made yet.
+    pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, other: u64, machine: &Machine) -> Result<CheckedMedium> {
         let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
         let mut nand = None;
         let in_memory = match wanted.flash {
@@ -73,7 +73,7 @@ impl CheckedMedium {
                 u64::from(Fil::new(profile, config)?.flash_pages()) * SUBPAGE_BYTES as u64
             }
         };
-        checks::memory(in_memory.saturating_add(beside), bytes, machine)?;
+        checks::memory(in_memory.saturating_add(other), bytes, machine)?;
         let (choice, share_frames) = (wanted.flash.clone(), wanted.share_frames);
         Ok(CheckedMedium { choice, share_frames, create, bytes, holds, nand, planes: None })
     }

@@ -164,8 +164,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let wanted = args.on.wanted();
     let judged = if args.config.contains(&Measure::Miss) {
         // The frames, and the frames of the hits.
-        let beside = amounts.dram_bytes + (96 << 20);
-        Some(CheckedMedium::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
+        let other = amounts.dram_bytes + (96 << 20);
+        Some(CheckedMedium::new(wanted, Holds::Data, amounts.data_bytes, other, &machine)?.planes(miss::PLANES))
     } else if args.on.flash.is_some() && args.system.is_none() {
         bad_input!(
             "--flash is what misses are read from, and --config names none; add miss to it, or leave --flash out"
@@ -419,7 +419,7 @@ fn notes(figures: &[Figure], collected: &Collected, cores: &[usize], load: f64) 
     if collected.without_cost > 0 {
         notes.push(format!(
             "In {} phases all fibers waited at nearly every miss: this flash answers later than they compute, and what a miss costs is not \
-             told by these.",
+             shown by these.",
             collected.without_cost
         ));
     }

@@ -13,7 +13,7 @@ pub fn page(report: &Report, figures: &[(Paper, String)]) -> String {
     page.paragraph(&format!("{} ({version}): {}.", report.command, report.summary_line()));
     page.paragraph(
         "Live numbers are of kept results of the runtime, each with its file. Nothing was measured for this page. \
-         Curves are ours: the papers' own are not in their texts, and what the texts state is drawn beside ours.",
+         Curves are ours: the papers' own are not in their texts, and what the texts state is drawn next to them.",
     );
     let counts: Vec<(String, String)> =
         Verdict::ALL.iter().map(|verdict| (report.count(*verdict).to_string(), verdict.to_string())).collect();

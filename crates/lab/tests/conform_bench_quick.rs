@@ -69,7 +69,7 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
     let live = ["live", "--quick", "--workload", workloads, "--config", "fulgurite", "--rounds", "1"];
     done(&[&live[..], &["--miss-every", "10us", "--zipf", "1.2", "--json", "live.json"]].concat());
     let both: Value =
-        serde_json::from_str(&done(&["sim", "predict", "--from", "p.json", "--beside", "live.json", "--json"]))
+        serde_json::from_str(&done(&["sim", "predict", "--from", "p.json", "--compare-with", "live.json", "--json"]))
             .unwrap();
     let rows = both["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{both}");
@@ -77,16 +77,16 @@ fn predictions_come_first_and_are_compared_with_the_measurement() {
         let (ours, simple) = (number(row, "share_of_dram_only"), number(row, "simple_share"));
         assert!(ours > 0.0 && ours <= simple + 0.01 && simple <= 1.0 && number(row, "measured") > 0.0, "{row}");
     }
-    assert!(done(&["sim", "predict", "--from", "p.json", "--beside", "live.json"]).contains("points off"));
+    assert!(done(&["sim", "predict", "--from", "p.json", "--compare-with", "live.json"]).contains("points off"));
     let five = std::fs::read_to_string(at.join("live.json")).unwrap();
     let five = five.replace("\"miss_every_ns\": 10000", "\"miss_every_ns\": 5000");
     std::fs::write(at.join("five.json"), five).unwrap();
     let nand_only = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/nand-only.toml");
     for (words, part) in [
         (&["sim", "predict", nand_only][..], "fulgurite-lab micro --system"),
-        (&["sim", "predict", "--from", "p.json", "--beside", "p.json"], "p.json: not what was expected"),
-        (&["sim", "predict", "--from", "nowhere.json", "--beside", "live.json"], "nowhere.json"),
-        (&["sim", "predict", "--from", "p.json", "--beside", "five.json"], "the time between misses must agree"),
+        (&["sim", "predict", "--from", "p.json", "--compare-with", "p.json"], "p.json: not what was expected"),
+        (&["sim", "predict", "--from", "nowhere.json", "--compare-with", "live.json"], "nowhere.json"),
+        (&["sim", "predict", "--from", "p.json", "--compare-with", "five.json"], "the time between misses must agree"),
         (&["sim", "predict"], "SYSTEM"),
         (&["micro", "--of", "pool"], "--system"),
         (&["micro", "--of", "resident", "--system", "t.toml"], "use fulgurite, pool or os-swap"),

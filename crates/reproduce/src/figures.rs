@@ -232,7 +232,7 @@ fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
         ),
         curves(
             "DRAM interface, figure 7: latency of the protocol",
-            "what a command costs beside its transfer; the text has no number for UFS",
+            "what a command costs in addition to its transfer; the text has no number for UFS",
             chunk(),
             Axis::linear("µs"),
             vec![series("the prototype", overhead), series("UFS", of_ufs)],
@@ -271,17 +271,17 @@ fn dram_interface(inputs: &Inputs<'_>, _: &Report) -> Drawn {
             series(STATED, [(512.0, 432.2), (512.0, 95.8)]),
         ],
     ));
-    let beside = throughput::beside_ufs(inputs)?;
+    let shares = throughput::compared_with_ufs(inputs)?;
     let groups = ["512 KB read", "512 KB write", "4 KB read", "4 KB write"];
     let of = |at: usize, value: f64| (at as f64, value);
     figures.push(bars(
-        "DRAM interface, figure 10: beside UFS",
+        "DRAM interface, figure 10: compared with UFS",
         "depth 4",
         groups.map(str::to_owned).to_vec(),
         "MB/s",
         &[
-            series("the prototype", beside.iter().enumerate().map(|(at, bar)| of(at, bar.0))),
-            series("UFS", beside.iter().enumerate().map(|(at, bar)| of(at, bar.1))),
+            series("the prototype", shares.iter().enumerate().map(|(at, bar)| of(at, bar.0))),
+            series("UFS", shares.iter().enumerate().map(|(at, bar)| of(at, bar.1))),
         ],
     ));
     Ok(figures)

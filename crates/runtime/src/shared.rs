@@ -189,10 +189,10 @@ impl Shared {
     }
     /// Frames of each worker now.
     pub(crate) fn frames_per_worker(&self) -> u32 {
-        self.frames_per_worker_beside(self.objects_bytes.load(Ordering::Relaxed))
+        self.frames_per_worker_with(self.objects_bytes.load(Ordering::Relaxed))
     }
     /// Frames of each worker when objects take `objects` bytes.
-    pub(crate) fn frames_per_worker_beside(&self, objects: u64) -> u32 {
+    pub(crate) fn frames_per_worker_with(&self, objects: u64) -> u32 {
         let bytes = self.frames_and_objects().saturating_sub(objects);
         let frames = bytes / self.layout.per_frame_bytes / self.mailboxes.len() as u64;
         u32::try_from(frames).unwrap_or(u32::MAX).clamp(1, self.layout.frames_per_worker_max)

@@ -133,7 +133,7 @@ impl Split {
 
     /// Begins to give objects `to` bytes.
     fn begin(&mut self, shared: &Shared, objects: &Objects, to: u64, now_ns: u64) {
-        let frames = shared.frames_per_worker_beside(objects.bytes().max(to) + objects.resize_bytes(to));
+        let frames = shared.frames_per_worker_with(objects.bytes().max(to) + objects.resize_bytes(to));
         shared.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::SetFrames(frames)));
         self.phase = Phase::Frames { frames, to, until_ns: now_ns + GIVE_UP_NS };
     }

@@ -23,16 +23,16 @@ const PINS: u32 = 32;
 type Accounts = HashMap<u64, [u8; ACCOUNT_BYTES], ::fulgurite::latches::VersionLatch>;
 
 /// What tables, stacks, rings and the frames of the index take, about.
-const BESIDE_BYTES: u64 = 36 << 20;
+const OTHER_BYTES: u64 = 36 << 20;
 /// What each key takes in addition: its place in the pool's tables, and in the index.
-const BESIDE_KEY_BYTES: u64 = 48;
+const OTHER_KEY_BYTES: u64 = 48;
 
 /// Of the pool, for each key, what its index takes and what is rewritten of it between two syncs.
 const INDEX_KEY_BYTES: u64 = 64;
 
 /// The part of `dram` that caches objects: most of what the tables and the index leave.
 fn objects_of(dram: u64, keys: u64) -> u64 {
-    (dram.saturating_sub(BESIDE_BYTES + keys * BESIDE_KEY_BYTES) / 4 * 3).max(4 << 20)
+    (dram.saturating_sub(OTHER_BYTES + keys * OTHER_KEY_BYTES) / 4 * 3).max(4 << 20)
 }
 
 enum Data {

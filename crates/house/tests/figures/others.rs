@@ -46,7 +46,7 @@ pub fn tail(result: &Value) -> Vec<Table> {
 
 pub fn checkpoint(result: &Value) -> Table {
     let head = [
-        "way",
+        "method",
         "what a crash leaves",
         "speed, % of plain memory",
         "longest time without an update, ms",
@@ -182,11 +182,15 @@ pub fn store(result: &Value) -> Vec<Table> {
             row["dram_share"].as_f64().map_or("-".into(), |v| format!("{:.3}", v * 100.0)),
         ]);
     }
-    let mut beside =
-        Table::new(["beside the medium", "requests at a time", "of the medium's, %", "of the medium's with sums, %"]);
+    let mut compared = Table::new([
+        "compared with the medium",
+        "requests at a time",
+        "of the medium's, %",
+        "of the medium's with sums, %",
+    ]);
     for row in result["beside_medium"].as_array().into_iter().flatten() {
         let depth = row["depth"].as_f64().map_or("-".into(), number);
-        beside.row([
+        compared.row([
             text(row, "kind").to_owned(),
             depth,
             spread_percent(&row["ratio"]),
@@ -205,5 +209,5 @@ pub fn store(result: &Value) -> Vec<Table> {
             cell(&row["metadata_per_byte"], 1.0),
         ]);
     }
-    [writes, beside, objects].into_iter().filter(|t| !t.rows.is_empty()).collect()
+    [writes, compared, objects].into_iter().filter(|t| !t.rows.is_empty()).collect()
 }

@@ -1,5 +1,5 @@
-//! `fulgurite-lab sim predict --beside`: a table for each configuration, what was predicted and
-//! measured down, workloads across.
+//! `fulgurite-lab sim predict --compare-with`: a table for each configuration, what was predicted
+//! and measured down, workloads across.
 
 use serde_json::Value;
 

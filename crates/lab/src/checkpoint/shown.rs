@@ -11,7 +11,7 @@ use fulgurite_term::report::table::{self, Columns, or_dash, percent};
 pub fn lines(rows: &[Row]) -> String {
     let ms = |value: f64| format!("{} ms", table::number(value));
     let table = Columns::of(rows)
-        .left("way", |row| row.way)
+        .left("method", |row| row.way)
         .left("survives a crash", |row| row.survives_a_crash)
         .right("DRAM", |row| format_bytes(row.dram_bytes))
         .right("of plain", |row| percent(row.share_of_plain.median))
@@ -24,8 +24,8 @@ pub fn lines(rows: &[Row]) -> String {
         .right("CPU µs", |row| format!("{:.2}", row.cpu_us_per_update))
         .table();
     let note = "\
-longest gap: the longest time without an update between two checkpoints, median and highest. CPU: of an update, that of child
-processes and of the kernel's threads included.";
+longest gap: the longest time without an update between two checkpoints, median and highest. CPU: of an update, child
+processes and the kernel's threads included.";
     format!("{table}\n{note}")
 }
 

@@ -10,7 +10,7 @@ use fulgurite_term::args::OutputArgs;
 
 /// The process that serves devices next to the one that runs `device`.
 #[derive(Debug, Args)]
-pub struct BesideArgs {
+pub struct DeviceProcessArgs {
     /// Where its sockets are to be.
     #[arg(long)]
     pub directory: PathBuf,
@@ -94,6 +94,6 @@ Variants:
 The host runs on the first core, the firmware on the last. Each device, and
 the file that they are compared with, has 256 MiB (16 with --quick).
 
-CPU is that of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
+CPU is of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
 \"Productive\" excludes polls that found nothing: a worker would run its fibers
 then.";

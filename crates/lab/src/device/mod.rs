@@ -47,8 +47,8 @@ const PAPERS_PAGES_PER_BLOCK: u32 = 16;
 
 /// Said with every result.
 const HOW_CPU_IS_COUNTED: &str = "\
-Host CPU is that of its thread, user and system (CLOCK_THREAD_CPUTIME_ID), by the reads that ended meanwhile. All ways poll without end \
-but those asleep, and those that compute between looks; productive is all less the time of looks that found nothing, and what is \
+Host CPU is its thread's, user and system (CLOCK_THREAD_CPUTIME_ID), by the reads that ended meanwhile. All variants poll without end \
+but those asleep, and those that compute between polls; productive is all less the time of polls that found nothing, and what is \
 computed is not counted. Other CPU: the thread of the device, which polls; for io_uring the kernel's workers of this process, but not \
 its interrupts.";
 

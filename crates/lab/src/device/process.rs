@@ -16,7 +16,7 @@ use fulgurite_device::{
     Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES, Server, ServerConfig, SocketLink,
 };
 
-use super::args::BesideArgs;
+use super::args::DeviceProcessArgs;
 use super::movers::{Elsewhere, SPIN};
 use crate::medium::touched_memory;
 use fulgurite_harness::own_process;
@@ -25,7 +25,7 @@ use fulgurite_harness::own_process;
 const READY: &str = "ready\n";
 
 /// Runs it: the other process.
-pub fn run(args: &BesideArgs) -> Result<()> {
+pub fn run(args: &DeviceProcessArgs) -> Result<()> {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let sectors = u32::try_from(args.size / SECTOR_BYTES as u64).context("more than a device can have")?;
@@ -50,30 +50,30 @@ const BYPASSED: &str = "bypassed.sock";
 const MEMORY: &str = "memory.sock";
 
 /// The other process, seen from this one. Dropped, it is ended.
-pub struct Beside {
+pub struct DeviceProcess {
     child: Child,
     _input: ChildStdin,
     directory: PathBuf,
 }
 
-impl Beside {
+impl DeviceProcess {
     /// Starts it, with devices of `bytes` bytes each, their firmware on a core.
     ///
     /// # Errors
     /// When it does not start, or does not say that it serves.
-    pub fn start(directory: &Path, bytes: u64, core: Option<usize>) -> Result<Beside> {
+    pub fn start(directory: &Path, bytes: u64, core: Option<usize>) -> Result<DeviceProcess> {
         let size = format!("--size={bytes}");
         let core = core.map(|core| format!("--core={core}"));
-        let mut arguments: Vec<&OsStr> = vec!["__beside".as_ref(), size.as_ref()];
+        let mut arguments: Vec<&OsStr> = vec!["__device".as_ref(), size.as_ref()];
         arguments.extend(["--directory".as_ref(), directory.as_os_str()]);
         arguments.extend(core.as_deref().map(OsStr::new));
         let started = own_process::start(&arguments);
         let (child, input, told) = started.context("the device's process could not be started")?;
-        let beside = Beside { child, _input: input, directory: directory.to_owned() };
+        let process = DeviceProcess { child, _input: input, directory: directory.to_owned() };
         let mut line = String::new();
         BufReader::new(told).read_line(&mut line)?;
         ensure!(line == READY, "the device's process ended by itself");
-        Ok(beside)
+        Ok(process)
     }
     /// Attaches to one of its devices. `shares_frames`: nothing is copied where that can be.
     pub fn attach(&self, bypassed: bool, shares_frames: bool) -> Result<(Arc<DeviceFlash>, Elsewhere)> {
@@ -83,7 +83,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for DeviceProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

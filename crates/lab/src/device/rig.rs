@@ -18,7 +18,7 @@ use super::args::Figure;
 use super::cells::{Cell, How};
 use super::driver::{Driver, Memory};
 use super::movers::{ChunkMover, Queued, Ran, SETTLE, SPIN, Waits};
-use super::process::Beside;
+use super::process::DeviceProcess;
 use crate::medium::touched_memory;
 use fulgurite_flash::Mover;
 use fulgurite_term::interrupt::Interrupt;
@@ -35,7 +35,7 @@ pub struct Rig {
     /// it, or the only mover that there is.
     movers: HashMap<(How, bool), Box<dyn ChunkMover>>,
     nand: Option<(Arc<NandFlash>, Arc<DeviceFlash>)>,
-    _beside: Beside,
+    _process: DeviceProcess,
     _files: tempfile::TempDir,
     about: Vec<String>,
 }
@@ -51,7 +51,7 @@ impl Rig {
     ) -> Result<Rig> {
         let sectors = (bytes / SECTOR_BYTES as u64) as u32;
         let files = tempfile::Builder::new().prefix("fulgurite-device-").tempdir_in(directory)?;
-        let beside = Beside::start(files.path(), bytes, device_core)?;
+        let process = DeviceProcess::start(files.path(), bytes, device_core)?;
         let preparing = progress::waiting("a file of the same size");
         let file = Base::File(FileConfig::create(files.path().join("file"), bytes)).open()?.flash;
         preparing.finish_and_clear();
@@ -91,18 +91,18 @@ impl Rig {
         add(How::DeviceComputing, true, Box::new(Queued::new(over_memory, COMPUTING)));
         add(How::DeviceCopies, true, Box::new(Queued::new(copying, Waits::Polling)));
         for (how, bypassed) in [(How::ProcessBypassed, true), (How::Process, false)] {
-            let (flash, its) = beside.attach(bypassed, false)?;
+            let (flash, its) = process.attach(bypassed, false)?;
             add(how, false, Box::new(Driver::of_process(flash, its, into.clone())));
-            let (flash, its) = beside.attach(bypassed, true)?;
+            let (flash, its) = process.attach(bypassed, true)?;
             add(how, true, Box::new(Queued::of_process(flash, its)));
         }
-        let (flash, its) = beside.attach(false, false)?;
+        let (flash, its) = process.attach(false, false)?;
         add(How::ProcessCopies, true, Box::new(Queued::of_process(flash, its)));
         let polling = (How::File, Waits::Polling);
         for (how, waits) in [polling, (How::FileAsleep, Waits::Asleep), (How::FileComputing, COMPUTING)] {
             add(how, false, Box::new(Queued::new(file.clone(), waits)));
         }
-        Ok(Rig { movers, nand, _beside: beside, _files: files, about })
+        Ok(Rig { movers, nand, _process: process, _files: files, about })
     }
     /// The device over NAND, written once: unwritten sectors are not read from NAND.
     fn over_nand(

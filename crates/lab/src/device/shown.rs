@@ -78,7 +78,7 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
         let in_all = |way| of(way).map_or("-".to_owned(), |row: &Row| table::number(row.host_cpu_ns.median));
         let polled = |way| of(way).map_or("-".to_owned(), in_words);
         let what = format!(
-            "CPU of the host for a 4 KiB read without copies at depth {depth}, beside 10 µs of computing between looks (io_uring so: {} ns, asleep: \
+            "CPU of the host for a 4 KiB read without copies at depth {depth}, next to 10 µs of computing between polls (io_uring so: {} ns, asleep: \
              {}; without computing {}, io_uring {})",
             in_all("file-computing"),
             in_all("file-asleep"),
@@ -109,7 +109,7 @@ pub fn tables(rows: &[Row]) -> String {
             _ => "-".to_owned(),
         };
         let table = Columns::of(of)
-            .left("way", |row| row.way)
+            .left("variant", |row| row.way)
             .left("op", |row| row.op)
             .right("chunk", |row| format_bytes(row.chunk_bytes))
             .right("depth", |row| row.depth)
@@ -204,7 +204,7 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
         let productive = |row: &&Row| by_depth(row, row.host_productive_ns.unwrap_or(row.host_cpu_ns).median);
         drawn.push(Curves::new(
             "CPU of the host's thread for a 4 KiB read",
-            "user and system; looks at a queue that found nothing left out",
+            "user and system; polls that found nothing left out",
             in_flight(),
             Axis::logarithmic("ns"),
             curves(depth.iter().map(productive)),

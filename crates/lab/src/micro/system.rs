@@ -346,7 +346,7 @@ pub fn file(wanted: &Wanted, machine: &str, measured: &Measured, day: &str) -> S
          writes = \"{writes}\"\n\
          read_around = 1\n\
          prefetch = \"{prefetch}\"\n\n\
-         [costs] # CPU time beyond that of plain memory\n\
+         [costs] # CPU time beyond plain memory's\n\
          request = \"{}\"\n\
          hit = \"{}\"\n\
          far_hit = \"{}\"\n\

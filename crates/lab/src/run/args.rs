@@ -92,12 +92,12 @@ Configurations:
 
 Swap and cgroups need root. Without them, and without redis-server or
 memcached, the rows that need them are left out, and a note says so. With fio,
-pages that are read and written are also compared with those of fio, in the
+pages that are read and written are also compared with fio's, in the
 same mix and with as many requests under way as there are threads. Pages that
 are read ahead do not count. A save with swap is measured with a page a fault,
 and with eight.
 
 A fault is one that waits for a read with swap, and any with `fulgurite run`.
 The hit ratio is the share of operations without a read of the disk, if none
-makes two. Bytes written are those of all turns. \"x swap\" is the throughput
+makes two. Bytes written are of all turns. \"x swap\" is the throughput
 as a multiple of swap's, round by round: median, lowest and highest.";

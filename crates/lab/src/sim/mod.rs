@@ -91,7 +91,7 @@ Examples:
     --out predicted.json
   fulgurite-lab live --miss-every 10us --zipf 1.2 \\
     --config dram-only,fulgurite --json live.json
-  fulgurite-lab sim predict --from predicted.json --beside live.json";
+  fulgurite-lab sim predict --from predicted.json --compare-with live.json";
 const TRACE_EXAMPLES: &str = "\
 Examples:
   fulgurite-lab sim trace disk.csv

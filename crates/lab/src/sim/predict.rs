@@ -44,12 +44,12 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, conflicts_with = "from")]
     pub out: Option<PathBuf>,
     /// Take the predictions that were written down, and predict nothing.
-    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, requires = "beside")]
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, requires = "compare_with")]
     #[arg(conflicts_with = "systems")]
     pub from: Option<PathBuf>,
     /// Compare the predictions with a kept `live --json`.
     #[arg(long, value_name = "LIVE.json", value_hint = ValueHint::FilePath)]
-    pub beside: Option<PathBuf>,
+    pub compare_with: Option<PathBuf>,
     #[command(flatten)]
     pub result: JsonArgs,
 }
@@ -99,7 +99,7 @@ struct Written {
 
 /// A prediction compared with what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Beside<'p> {
+struct ComparedRow<'p> {
     #[serde(flatten)]
     prediction: &'p Prediction,
     measured: f64,
@@ -116,7 +116,7 @@ struct Comparison<'p> {
     machine: &'p Value,
     predicted: Source<'p>,
     measured: Source<'p>,
-    rows: Vec<Beside<'p>>,
+    rows: Vec<ComparedRow<'p>>,
 }
 /// How one side of a comparison was made.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -182,10 +182,10 @@ enum Computing {
 
 /// Predicts.
 pub fn run(args: &PredictArgs) -> Result<()> {
-    let inputs = args.systems.iter().chain(&args.from).chain(&args.beside).map(PathBuf::as_path);
+    let inputs = args.systems.iter().chain(&args.from).chain(&args.compare_with).map(PathBuf::as_path);
     outputs(args.result.json.as_ref(), &[("--out", args.out.as_ref())], inputs)?;
     let interrupt = Interrupt::catch()?;
-    let live = args.beside.as_deref().map(kept::<Live>).transpose()?;
+    let live = args.compare_with.as_deref().map(kept::<Live>).transpose()?;
     let written = match &args.from {
         Some(path) => kept::<Written>(path)?,
         None => {
@@ -200,11 +200,11 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     match &live {
         None => give(args.result.json.as_ref(), &written, || predicted(&written.predictions))?,
         Some(live) => {
-            let rows = beside(&written.predictions, live);
+            let rows = compare(&written.predictions, live);
             if rows.is_empty() {
                 bad_input!(
                     "no prediction is of a row of {}: workloads, configurations and the time between misses must agree",
-                    args.beside.as_ref().map_or(String::new(), |path| path.display().to_string())
+                    args.compare_with.as_ref().map_or(String::new(), |path| path.display().to_string())
                 );
             }
             let comparison = Comparison {
@@ -323,7 +323,7 @@ fn system(file: &File, case: &Case) -> Result<System> {
 }
 
 /// The measurement may have asked for something else.
-fn beside<'p>(predictions: &'p [Prediction], live: &Live) -> Vec<Beside<'p>> {
+fn compare<'p>(predictions: &'p [Prediction], live: &Live) -> Vec<ComparedRow<'p>> {
     let mut rows = Vec::new();
     for prediction in predictions {
         let same = |row: &&LiveRow| row.workload == prediction.workload && row.config == prediction.config;
@@ -334,7 +334,7 @@ fn beside<'p>(predictions: &'p [Prediction], live: &Live) -> Vec<Beside<'p>> {
         let row = live.rows.iter().find(|row| same(row) && near(row));
         if let Some(share) = row.and_then(|row| row.share_of_dram_only) {
             let Spread { median, min, max } = share;
-            rows.push(Beside { prediction, measured: median, measured_min: min, measured_max: max });
+            rows.push(ComparedRow { prediction, measured: median, measured_min: min, measured_max: max });
         }
     }
     rows
@@ -436,7 +436,7 @@ mod tests {
             prediction("silo", "fulgurite", 0.9),
             prediction("tatp", "pool", 0.9),
         ];
-        let rows = beside(&all, &live);
+        let rows = compare(&all, &live);
         // Silo's is of another time between misses.
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].measured, rows[0].prediction.workload.as_str()), (0.95, "tatp"));

@@ -90,7 +90,7 @@ pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interru
     let behind = (setting.pool_bytes / SUBPAGE_BYTES as u64) as u32..flash.subpages();
     let mut rates: [Vec<Rates>; Kind::ALL.len()] = Default::default();
     let mut counted = [(0u64, 0u64); Kind::ALL.len()];
-    let bar = progress::steps("beside the medium", u64::from(setting.rounds) * Kind::ALL.len() as u64);
+    let bar = progress::steps("compared with the medium", u64::from(setting.rounds) * Kind::ALL.len() as u64);
     // The first round is not counted: frames and tables are touched for the first time.
     for round in 0..=u64::from(setting.rounds) {
         for (number, kind) in Kind::ALL.iter().copied().enumerate() {
@@ -156,7 +156,7 @@ pub fn measure(judged: CheckedPoolMedium, setting: &Setting, interrupt: &Interru
 
 pub fn lines(rows: &[Row]) -> String {
     Columns::of(rows)
-        .left("beside the medium", |row| row.kind)
+        .left("compared with the medium", |row| row.kind)
         .right("medium/s", |row| table::number(row.raw_per_s.median))
         .right("summed/s", |row| or_dash(row.summed_per_s, |summed| table::number(summed.median)))
         .right("pool/s", |row| table::number(row.pool_per_s.median))

@@ -308,7 +308,7 @@ fn lines(rows: &[Row]) -> String {
     let ms = |value: f64| format!("{value:.2} ms");
     Columns::of(rows)
         .left("dirty", |row| format_bytes(row.dirty_bytes))
-        .left("way", |row| &row.way)
+        .left("method", |row| &row.way)
         .right("rounds", |row| row.rounds)
         .right("median", |row| ms(row.total_ms.median))
         .right("p99", |row| ms(row.p99_ms))

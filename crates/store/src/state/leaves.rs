@@ -43,7 +43,7 @@ pub const WHOLE_BYTES: usize = 2 * 64;
 pub const LEAVES_MIN: usize = 1 << 20;
 /// DRAM in addition to the leaves: pieces that were read for the next checkpoint and for reclaim,
 /// and what is noted of writes under way.
-const LEAVES_BESIDE: usize = 512 << 10;
+const LEAVES_SLACK: usize = 512 << 10;
 /// DRAM of a block of the map, and of a leaf of one object.
 const BLOCK: usize = 64;
 const LEAF_ONE: usize = BLOCK + 12;
@@ -210,7 +210,7 @@ impl State {
         // The list of the leaves that are here doubles, each of a block and a slot at least. So do
         // pieces, which hold some eighteen pages, and two checkpoints have them.
         let list = (budget / LEAF_ONE).min(pages) * 8;
-        blocks + self.objects.bytes_max_with(slots) + list + pages / 4 * size_of::<Piece>() + LEAVES_BESIDE
+        blocks + self.objects.bytes_max_with(slots) + list + pages / 4 * size_of::<Piece>() + LEAVES_SLACK
     }
     /// Whether leaves may be out.
     pub fn is_paged(&self) -> bool {

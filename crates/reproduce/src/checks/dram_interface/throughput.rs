@@ -145,7 +145,7 @@ pub fn chunks(inputs: &Inputs<'_>) -> Found {
 }
 
 /// The four bars of figure 10: prototype and UFS, in MB/s.
-pub fn beside_ufs(inputs: &Inputs<'_>) -> Result<[(f64, f64); 4], CheckError> {
+pub fn compared_with_ufs(inputs: &Inputs<'_>) -> Result<[(f64, f64); 4], CheckError> {
     let systems: [InterfaceSystem; 2] = [prototype(inputs, true)?, ufs_system(inputs)?];
     let mut bars = [(0.0, 0.0); 4];
     let cases = [
@@ -165,7 +165,7 @@ pub fn beside_ufs(inputs: &Inputs<'_>) -> Result<[(f64, f64); 4], CheckError> {
 }
 
 pub fn ufs(inputs: &Inputs<'_>) -> Found {
-    let bars = beside_ufs(inputs)?;
+    let bars = compared_with_ufs(inputs)?;
     let trend = |name, paper, (ours, theirs): (f64, f64), higher: bool, why| {
         let holds = if higher { ours > theirs } else { ours < theirs };
         Finding::of(name, paper)
