@@ -39,6 +39,6 @@ int main(int argc, char **argv) {
     std::cout << right << " names in order\n";
     names.clear();
     std::pmr::vector<std::uint64_t> numbers(1000, 7, &flash);
-    std::cout << (fulgurite_owns(allocator, numbers.data()) ? "a vector beside them\n" : "a vector elsewhere\n");
+    std::cout << (fulgurite_owns(allocator, numbers.data()) ? "a vector next to them\n" : "a vector elsewhere\n");
     return right == keys ? 0 : 1;
 }

@@ -9,7 +9,7 @@
  *   mallctl("arenas.create", &arena, &size, &hooks, sizeof hooks);
  *   void *block = mallocx(100, MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE);
  *
- * The structure must live as long as the arena. jemalloc keeps what it knows of small blocks beside
+ * The structure must live as long as the arena. jemalloc keeps what it knows of small blocks next to
  * them only in part: freeing may touch their pages.
  */
 #ifndef FULGURITE_JEMALLOC_H

@@ -119,7 +119,7 @@ fn containers_live_in_flash() {
     let shared = installed.flags(&["--cflags", "--libs"]);
     for (source, expected) in [
         ("list.c", "200000 nodes, a sum of 19999900000\nall is freed, and the cap was held\n"),
-        ("map.cpp", "150000 names in order\na vector beside them\n"),
+        ("map.cpp", "150000 names in order\na vector next to them\n"),
         ("objects.c", "counted 100000 in 63379 counters\n"),
     ] {
         let program = installed.compile(source, &shared);

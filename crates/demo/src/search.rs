@@ -567,8 +567,8 @@ fn against_swap(rows: &[LiveRow]) -> Option<(String, String)> {
 fn search_page(page: &mut Page, text: &str, searched: &Searched) {
     let Searched { dram_bytes, summary, rows, .. } = searched;
     page.paragraph(&format!(
-        "An index over {text} is in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
-         three words up, ranks the files that hold them all and reads snippets of the best.",
+        "An index over {text} is in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks up two or \
+         three words, ranks the files that hold them all and reads snippets of the best.",
         format_bytes(summary.index_bytes),
         *dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
         format_bytes(*dram_bytes)

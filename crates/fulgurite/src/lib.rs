@@ -300,8 +300,8 @@ impl Builder {
     /// there are requests, and a millisecond longer. Workers use queues in their own memory,
     /// without copies or system calls. Over a pool, whose store runs in the device, they pay for
     /// neither log, checksums nor reclaim. Programs on a disk, or with many writes to a well-filled
-    /// pool, win where a core is free, and lose otherwise. The pool opens in either way. The thread
-    /// is pinned to `core` if one is named.
+    /// pool, win where a core is free, and lose otherwise. The pool opens in either mode. The
+    /// thread is pinned to `core` if one is named.
     pub fn on_device(mut self, core: Option<usize>) -> Self {
         self.on_device = Some(core);
         self

@@ -2,7 +2,9 @@
 //! document into sentences and report sentences of more than 40 words, semicolons, persons as
 //! subjects, words that have a plainer replacement, and lines of more than 100 columns. Code and
 //! generated blocks are skipped, and rows of tables may be long. Comments are checked for the same
-//! words. Their lines that are too long are counted, and the count may only fall.
+//! words, and comments of public items for long sentences. Their lines that are too long are
+//! counted, and the count may only fall. String literals of several words (messages, help, titles)
+//! are checked for the same words.
 
 use crate::tree::{files, none};
 
@@ -60,6 +62,15 @@ const WORD_LIST: &[Listed] = &[
     listed(&["others", "keep", "better"], "third-party"),
     listed(&["by", "halves"], "partially"),
     unless(&["goes"], GOES, "is removed, is freed, ends"),
+    // A way is one of a cache's set, or ordinary English. These are modes, backends or types.
+    Listed { phrase: &["way"], first: true, unless_before: &["there", "to"], instead: "mode, backend" },
+    listed(&["the", "ways"], "the modes, backends, methods"),
+    listed(&["these", "ways"], "these modes, backends, methods"),
+    unless(&["two", "ways"], &["of"], "two modes, backends, types"),
+    listed(&["in", "both", "ways"], "in both modes, as both types"),
+    listed(&["in", "either", "way"], "in either mode, as either type"),
+    listed(&["in", "another", "way"], "in another mode, as another type"),
+    listed(&["opened", "in", "one", "way"], "in one mode, as one type"),
 ];
 
 /// The listed words of a sentence, each with its replacement.
@@ -147,15 +158,49 @@ fn offences(document: &str) -> (Offences, Offences) {
     (found, words_found)
 }
 
+/// What begins a comment.
+const COMMENTS: &[&str] = &["///", "//!", "//"];
+/// What begins a comment of a public item.
+const DOCS: &[&str] = &["///", "//!"];
+
 /// The comments of a source as a document: what is no line of a comment is an empty line.
-fn comments(source: &str) -> String {
+fn comments(source: &str, marks: &[&str]) -> String {
     let mut document = String::new();
     for line in source.lines().map(str::trim_start) {
-        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or_default();
+        let comment = marks.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or_default();
         document.push_str(comment.strip_prefix(' ').unwrap_or(comment));
         document.push('\n');
     }
     document
+}
+
+/// The string literals of a source before its tests, each with its line. Placeholders are left out.
+fn literals(source: &str) -> Vec<(usize, String)> {
+    let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let (mut found, mut rest, mut line) = (Vec::new(), source, 1);
+    while let Some(at) = rest.find(['"', '\'', '/', '\n']) {
+        let (from, plain) = (&rest[at..], ["'\"'", "'\\\"'"]);
+        let raw = rest[..at].ends_with("r#");
+        let taken = if from.starts_with("//") {
+            from.find('\n').unwrap_or(from.len())
+        } else if let Some(character) = plain.iter().find(|character| from.starts_with(**character)) {
+            character.len()
+        } else if from.starts_with('"') {
+            let escaped = |end: usize| from[..end].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+            let mut ends = from.match_indices('"').map(|(end, _)| end).skip(1);
+            let end = ends.find(|end| if raw { from[*end..].starts_with("\"#") } else { !escaped(*end) });
+            let text = &from[1..end.unwrap_or(from.len())];
+            let pieces = text.split('{').map(|piece| piece.split_once('}').map_or(piece, |(_, behind)| behind));
+            found.push((line, pieces.collect::<Vec<_>>().join("_").replace("\\n", " ").replace('\\', "")));
+            text.len() + 2
+        } else {
+            1
+        };
+        let taken = taken.min(from.len());
+        line += from[..taken].matches('\n').count();
+        rest = &from[taken..];
+    }
+    found
 }
 
 /// The text of a list item behind its mark.
@@ -237,10 +282,41 @@ fn comments_use_the_plainer_word() {
     let files = files();
     let mut offenders = Vec::new();
     for file in files.iter().filter(|f| f.is(".rs")) {
-        let found = offences(&comments(&file.text)).1;
+        let found = offences(&comments(&file.text, COMMENTS)).1;
         offenders.extend(found.iter().map(|(line, what)| format!("{}:{line}: {what}", file.path)));
     }
     none("words in comments that have a plainer replacement (left: the word, right: what to write)", &offenders);
+}
+
+#[test]
+fn sentences_of_public_comments_are_short() {
+    let mut offenders = Vec::new();
+    for file in files().iter().filter(|f| f.is(".rs") && !f.is_test()) {
+        let found = offences(&comments(&file.text, DOCS)).0;
+        let long = found.iter().filter(|(_, what)| what.contains(" words: "));
+        offenders.extend(long.map(|(line, what)| format!("{}:{line}: {what}", file.path)));
+    }
+    none("sentences of comments that are too long", &offenders);
+}
+
+#[test]
+fn messages_use_the_plainer_word() {
+    let (mut offenders, mut seen) = (Vec::new(), 0);
+    let files = files();
+    let sources = files.iter().filter(|f| f.is(".rs") && f.path.contains("/src/") && !f.path.ends_with("/tests.rs"));
+    // The words of checks are in the kept hashes of their runs.
+    for file in sources.filter(|f| !f.path.starts_with("crates/reproduce/src/checks/")) {
+        for (line, text) in literals(&file.text).iter().filter(|(_, text)| text.split_whitespace().count() > 2) {
+            seen += 1;
+            for sentence in sentences(&without_code(text)) {
+                // A label may begin with "the same": the row above it says what.
+                let words = listed_words(&sentence).into_iter().filter(|word| !word.starts_with("\"the same\""));
+                offenders.extend(words.map(|word| format!("{}:{line}: {word}: {sentence}", file.path)));
+            }
+        }
+    }
+    assert!(seen > 3000, "the messages were not found: {seen}");
+    none("words in messages that have a plainer replacement (left: the word, right: what to write)", &offenders);
 }
 
 #[test]
@@ -290,9 +366,20 @@ fn the_word_list_finds_words_and_not_their_ordinary_uses() {
     assert_eq!(words("The same holds. It is the same. (The same word.)\n"), 2);
     assert_eq!(words("[Words that](lies.md) of data, at most 3, at random, next to besides, so far.\n"), 1);
     assert_eq!(words("```sh\ntold lies\n```\n"), 0);
-    let in_comments = |source: &str| offences(&comments(source)).1;
+    let in_comments = |source: &str| offences(&comments(source, COMMENTS)).1;
     assert!(in_comments("let told = \"lies\"; // A name.\n/// `told` is code.\n").is_empty());
     let found =
         in_comments("fn f() {\n    // The frame is at\n    // the most half full.\n    g();\n    // The same\n");
     assert_eq!(found.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 5]);
+    assert_eq!(words("| way | cost |\n"), 1);
+    assert_eq!(words("It opens in either way, with 8 ways of a set, under way in the same way.\n"), 1);
+    let in_messages = |source: &str| literals(source).iter().map(|(line, _)| *line).collect::<Vec<_>>();
+    assert_eq!(
+        in_messages("f('\"', \"a\"); // \"no\nlet 'a = \"b \\\"c\\\n d\"; g(\"e\");\nr#\"\"h\" i\"#"),
+        [1, 2, 3, 4]
+    );
+    assert_eq!(
+        literals("f(\"{told} of {x:.1}\", \"a \\\"b\")").iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(),
+        ["_ of _", "a \"b"]
+    );
 }

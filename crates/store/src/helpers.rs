@@ -2,8 +2,8 @@
 //! threads sleep while there is work.
 //!
 //! Writers wait only while a thread syncs for them ([`Helpers::syncs`]), and for a bounded time,
-//! because a sync may find no place either. Each given place restarts the time, and while a state is
-//! being made durable, which makes room, it stands still. When only the program syncs, no writer
+//! because a sync may find no place either. Each given place restarts the time, and while a state
+//! is being made durable, which makes room, it stands still. When only the program syncs, no writer
 //! waits. `changes` decides whether something may be changed at all.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

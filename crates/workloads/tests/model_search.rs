@@ -109,7 +109,7 @@ fn build(corpus: &Corpus) -> (PlainMemory, Region, Search) {
     (memory, region, search)
 }
 
-/// Words of a text as the index defines them, found in another way: by splitting.
+/// Words of a text as the index defines them, found by another method: by splitting.
 fn naive_words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase).filter(|word| {
         let limit = if word.starts_with(|c: char| c.is_ascii_digit()) { 4 } else { 24 };

@@ -35,6 +35,6 @@ Keys: q or Esc ends, Up and Down select a program, s sorts by the next
 column, space pauses.
 
 Programs under `fulgurite run` are shown, and others that have a page buffer.
-Those of other users are shown to root only. Figures of a second are of the
-time between two looks, and null in the JSON of the first look. \"waiting\" is
-how many threads waited for pages, on average.";
+Programs of other users are shown to root only. Figures of a second are of the
+time between two readings, and null in the JSON of the first one. \"waiting\"
+is how many threads waited for pages, on average.";

@@ -64,7 +64,7 @@ impl Page {
         Page(Some(copied))
     }
     fn copied(&self) -> &Copied {
-        self.0.as_ref().expect("it goes when the page does")
+        self.0.as_ref().expect("the copy is there until the page is dropped")
     }
 
     /// `len` bytes of the copy, from `offset` on.
@@ -95,7 +95,7 @@ impl Page {
 
     /// `len` bytes of the copy, from `offset` on, which are about to be written.
     pub fn write(&mut self, offset: usize, len: usize) -> ViewMut<'_> {
-        let copied = self.0.as_mut().expect("it goes when the page does");
+        let copied = self.0.as_mut().expect("the copy is there until the page is dropped");
         words(offset, len).for_each(|(word, bits)| copied.written[word] |= bits);
         self.view_mut(offset, len)
     }

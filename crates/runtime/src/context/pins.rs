@@ -132,7 +132,7 @@ impl Drop for PinnedFrame {
 }
 
 /// A frame with an owned subpage, which stays until this is dropped. Only its raw address is shown:
-/// shared memory is reached as atomics, owned memory as references, and no bytes in both ways.
+/// shared memory is reached as atomics, owned memory as references, and no bytes as both.
 #[derive(Debug)]
 pub struct OwnedFrame(PinnedFrame);
 

@@ -1,9 +1,10 @@
 //! Reads everything of a pool that is needed, and names what is damaged.
 //!
-//! It checks both copies of the superblock; what recovery reads (anchors, checkpoint, journal); the
-//! tables against each other; all metadata pages that were written ([`super::metadata`]); the
-//! current content of every subpage through the pool, and what only tokens keep past it; what the
-//! members of a pool of several files say of each other. Nothing is written.
+//! It checks both copies of the superblock, and what recovery reads: anchors, checkpoint and
+//! journal. It checks the tables against each other, and all metadata pages that were written
+//! ([`super::metadata`]). It reads the current content of every subpage through the pool, and what
+//! only tokens keep past it, and compares what the members of a pool of several files say of each
+//! other. Nothing is written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -124,7 +124,7 @@ pub fn is_no_store(path: &Path) -> Result<()> {
     let state = wear::path_of(path);
     if std::fs::symlink_metadata(&state).is_ok() {
         bad_input!(
-            "--data {shown} is of a device over NAND ({} is beside it); serve it with its --nand and --size, or add --force: what is \
+            "--data {shown} is of a device over NAND ({} is next to it); serve it with its --nand and --size, or add --force: what is \
              written then destroys what that device holds",
             state.display()
         );

@@ -194,12 +194,12 @@ impl Plan {
         config.keep_age = keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         Ok(config)
     }
-    /// Judges a budget for the firmware's DRAM, `beside` of which is for buffers. Half of the rest
+    /// Judges a budget for the firmware's DRAM, `other` of which is for buffers. Half of the rest
     /// is for older states of the store, half for queue pairs.
     ///
     /// # Errors
     /// `BadInput` where it is too little.
-    pub fn keep_to(&self, budget: u64, store: &mut StoreConfig, beside: u64) -> Result<()> {
+    pub fn keep_to(&self, budget: u64, store: &mut StoreConfig, other: u64) -> Result<()> {
         let geometry = match &self.nand {
             Some((profile, config)) => Some(geometry(self.bytes, &Fil::new(*profile, *config)?)?),
             None if self.over_data => Some(geometry_over_data(self.bytes)?),
@@ -209,7 +209,7 @@ impl Plan {
         let mut least = *store;
         least.history_bytes = 0;
         let tables = geometry.map_or(0, |geometry| Pool::dram_needed(geometry, least) as u64);
-        let needed = tables + beside + QUEUES_BYTES;
+        let needed = tables + other + QUEUES_BYTES;
         if budget < needed {
             bad_input!(
                 "--dram {} is too little: a device of {} needs at least {}, {} of it for its store's tables and buffers, {} for --write-cache and \
@@ -218,7 +218,7 @@ impl Plan {
                 format_bytes(self.bytes),
                 format_bytes(needed),
                 format_bytes(tables),
-                format_bytes(beside),
+                format_bytes(other),
                 format_bytes(QUEUES_BYTES)
             );
         }

@@ -108,7 +108,7 @@ fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(P
     let fil = Fil::new(profile, config)?;
     if fil.flash_pages() < pages {
         bail!(
-            "the NAND has room for {}, and the data with what a store needs beside takes {}; take one with more \
+            "the NAND has room for {}, and the data with what a store needs in addition takes {}; take one with more \
              blocks_per_plane, or choose less --data",
             format_bytes(u64::from(fil.flash_pages()) << 12),
             format_bytes(needed)
