@@ -559,7 +559,7 @@ fn set_stack(stack: &libc::stack_t) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
@@ -568,7 +568,7 @@ mod tests {
 
     /// Whether this process is this test's alone. Where it is not, one that is has run the test:
     /// other tests of this process handle its signals, too.
-    pub(super) fn is_alone(name: &str) -> bool {
+    pub(crate) fn is_alone(name: &str) -> bool {
         const ALONE: &str = "FULGURITE_TEST_ALONE";
         if std::env::var_os(ALONE).is_some() {
             return true;

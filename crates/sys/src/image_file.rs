@@ -62,7 +62,7 @@ impl ImageFile {
     /// When the range is not inside the arena, or `len` is no multiple of 4096.
     pub fn write(&self, arena: &Arena, len: usize) -> io::Result<()> {
         assert!(len.is_multiple_of(4096), "{len} bytes are no whole pages");
-        self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut())
+        above_standard(|| self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut()))
     }
 
     /// As [`Self::write`], in a child process: it writes the bytes as they are now. The caller
@@ -83,7 +83,7 @@ impl ImageFile {
         // are read, and both outlive the calls. What runs in the child is `buffer`, `write_range`
         // and `_exit`: system calls on descriptors, strings and memory that were there before, or
         // of its own. Nothing there panics, asks the allocator or takes a lock.
-        let (pid, error) = unsafe {
+        let child = || unsafe {
             let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
@@ -98,6 +98,8 @@ impl ImageFile {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             (pid, error)
         };
+        // The child opens its file while what takes 0, 1 and 2 is open in it as well.
+        let (pid, error) = above_standard(child);
         if pid < 0 { Err(error) } else { Ok(ImageChild { pid: Some(pid) }) }
     }
 
@@ -293,6 +295,45 @@ mod tests {
         image.write(&arena, LEN).unwrap();
         assert_eq!(std::fs::read(path.join("image")).unwrap(), vec![2; LEN]);
         assert!(ImageFile::new(&path, "a/b").is_err() && ImageFile::new(&path.join("none"), "image").is_err());
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    /// The descriptor through which a process writes an image that is not whole yet.
+    fn descriptor_of(process: &str) -> Option<i32> {
+        let open = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+        let mut images = open.filter(|fd| {
+            std::fs::read_link(fd.path()).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b"/image.new"))
+        });
+        images.next()?.file_name().to_str()?.parse().ok()
+    }
+    #[test]
+    fn its_descriptors_are_3_and_up() {
+        if !crate::faults::tests::is_alone("image_file::tests::its_descriptors_are_3_and_up") {
+            return;
+        }
+        let path = directory("standard");
+        // Large enough that its file is seen while it is written.
+        let len = 16 * LEN;
+        let arena = Arena::anonymous(len, Backed::HugePages).unwrap();
+        arena.write(0, &vec![1; len]);
+        let image = ImageFile::new(&path, "image").unwrap();
+        let until_seen = |process: &str| (0..1_000_000).find_map(|_| descriptor_of(process));
+        // Standard output and error stay for the test's report.
+        // SAFETY: nothing here reads standard input.
+        assert_eq!(unsafe { libc::close(0) }, 0);
+        let mut child = None;
+        let of_child = (0..20).find_map(|_| {
+            let writes = child.insert(image.write_in_child(&arena, len).unwrap());
+            (0..1000).find_map(|_| descriptor_of(&writes.pid.unwrap().to_string()))
+        });
+        child.unwrap().wait().unwrap();
+        assert!(of_child.is_some_and(|fd| fd >= crate::descriptors::LOWEST), "{of_child:?}");
+        let of_caller = std::thread::scope(|scope| {
+            let done = scope.spawn(|| (0..20).for_each(|_| image.write(&arena, len).unwrap()));
+            let seen = until_seen("self");
+            done.join().unwrap();
+            seen
+        });
+        assert!(of_caller.is_some_and(|fd| fd >= crate::descriptors::LOWEST), "{of_caller:?}");
         std::fs::remove_dir_all(&path).unwrap();
     }
 }
