@@ -75,7 +75,9 @@ fn a_file_in_use_is_refused_until_it_is_free() {
         let first = open(&path).unwrap();
         let mut queue = Driver::new(&first, &arena(1), 1);
         assert!(queue.one(Op::Read, 0, 0).is_ok());
-        assert!(matches!(open(&path), Err(OpenError::InUse { .. })));
+        let in_use = open(&path).unwrap_err();
+        assert!(matches!(in_use, OpenError::InUse { here: true, .. }), "{in_use}");
+        assert!(in_use.to_string().contains("in use by this process already"), "{in_use}");
         drop(first);
         assert!(matches!(open(&path), Err(OpenError::InUse { .. })), "a queue keeps the file");
         drop(queue);

@@ -173,7 +173,7 @@ pub(super) fn create(
             Ok(_) => return Err(path_error("write", path, io::ErrorKind::WriteZero.into())),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                let free = DirectFile::free_bytes(parent).unwrap_or(0);
+                let free = free_when_full(parent);
                 return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free });
             }
             Err(e) => return Err(path_error("write", path, e)),
@@ -283,7 +283,7 @@ pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), Ope
     medium.file.extend(bytes).map_err(|e| match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             let parent = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-            let free = DirectFile::free_bytes(parent).unwrap_or(0);
+            let free = free_when_full(parent);
             OpenError::NoSpace { path: path.into(), needed: bytes, free }
         }
         _ => failed(e),
@@ -292,6 +292,12 @@ pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), Ope
         medium.grow_to(subpages);
     }
     Ok(())
+}
+
+/// Bytes that are free at `path`, of which a write has just found too few. None where the file
+/// system does not say.
+fn free_when_full(path: &Path) -> u64 {
+    DirectFile::free_bytes(path).ok().filter(|free| *free != u64::MAX).unwrap_or(0)
 }
 
 /// Takes the file for us alone.
@@ -359,5 +365,16 @@ fn path_error(what: &'static str, path: &Path, source: io::Error) -> OpenError {
         io::ErrorKind::ResourceBusy => OpenError::InUse { path, here: false },
         io::ErrorKind::IsADirectory => wrong_kind(&path, "directory"),
         _ => OpenError::Path { what, path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_in_a_full_file_system_is_none_where_it_does_not_say() {
+        assert_eq!(free_when_full(Path::new("/proc")), 0);
+        assert!(free_when_full(Path::new("/")) > 0);
     }
 }
