@@ -664,26 +664,55 @@ fn a_pool_works_under_valgrind() {
 
 // ---- killed while a pool is made ----
 
+/// The doors by which a pool is made, or a file for what keeps nothing.
+const DOORS: [&str; 8] = ["c", "new", "or new", "objects", "new file", "flat in c", "allocator", "object allocator"];
+
 /// Makes a pool, or opens the one that was made.
 fn make(door: &str, path: &Path) -> Result<(), String> {
     use fulgurite::{Fulgurite, Medium};
-    let start = |medium| Fulgurite::builder(medium).dram("12M").start().map_err(|error| error.to_string());
+    let start_with = |medium| Fulgurite::builder(medium).dram("12M").start().map_err(|error| error.to_string());
+    let c_path = string(path);
+    // SAFETY: handles and strings of this function.
+    let flat = || options(|options| unsafe { fulgurite_options_flat(options, c_path.as_ptr()) });
+    let as_c_says = |status| if status == FULGURITE_OK { Ok(()) } else { Err(last()) };
+    // Theirs is the budget of all of the process.
+    let roomy = |options| {
+        // SAFETY: the handle is the caller's.
+        assert_eq!(unsafe { fulgurite_options_dram(options, c"512M".as_ptr()) }, FULGURITE_OK, "{}", last());
+        options
+    };
     let memory = match door {
         "c" => {
             let pool = start_pool(path);
             let blobs = open_blobs(pool, c"b".as_ptr());
             // SAFETY: handles of this function.
-            let closed = unsafe {
+            return as_c_says(unsafe {
                 fulgurite_blobs_free(blobs);
                 fulgurite_close(pool)
-            };
-            return if closed == FULGURITE_OK { Ok(()) } else { Err(last()) };
+            });
         }
+        "flat in c" => {
+            let pool = start(flat());
+            // SAFETY: a handle of this function.
+            return as_c_says(unsafe { fulgurite_close(pool) });
+        }
+        "allocator" => {
+            let mut allocator = null_mut();
+            // SAFETY: handles of this function.
+            return as_c_says(unsafe { fulgurite_allocator_start(roomy(flat()), &raw mut allocator) });
+        }
+        "object allocator" => {
+            let mut objects = null_mut();
+            // SAFETY: handles of this function.
+            return as_c_says(unsafe { fulgurite_objects_start(roomy(flat()), 1000, 0, &raw mut objects) });
+        }
+        "new file" if path.exists() => return start_with(Medium::file(path)).map(drop),
+        "new file" => return start_with(Medium::new_file(path, "24M")).map(drop),
         // A program that makes it when it is not there.
-        "new" if path.exists() => start(Medium::pool(path))?,
-        "new" => start(Medium::new_pool(path, "24M"))?,
-        "objects" => start(Medium::pool_or_new(path, "24M").objects(1000))?,
-        _ => start(Medium::pool_or_new(path, "24M"))?,
+        "new" if path.exists() => start_with(Medium::pool(path))?,
+        "new" => start_with(Medium::new_pool(path, "24M"))?,
+        "objects" => start_with(Medium::pool_or_new(path, "24M").objects(1000))?,
+        _ => start_with(Medium::pool_or_new(path, "24M"))?,
     };
     memory.named("b").blobs::<u64>(100, "1M").map(drop).map_err(|error| error.to_string())
 }
@@ -692,47 +721,22 @@ fn make(door: &str, path: &Path) -> Result<(), String> {
 #[ignore = "the program of the next test"]
 fn makes_a_pool() {
     let (Some(directory), Ok(door)) = (directory(), std::env::var("FULGURITE_TEST_DOOR")) else { return };
-    make(&door, &directory.join("pool")).unwrap();
+    std::fs::write(directory.join("marks/begun"), "").unwrap();
+    make(&door, &directory.join("data/pool")).unwrap();
+    std::fs::write(directory.join("marks/made"), "").unwrap();
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 
 #[test]
 fn a_pool_is_made_after_its_maker_was_killed_at_any_step() {
-    use std::time::{Duration, Instant};
-    let mut random = testkit::Random(testkit::seed());
     let mut kills = 0;
-    for door in ["c", "new", "or new", "objects"] {
-        let mut longest = Duration::from_millis(50);
-        for round in 0..testkit::runs(40) {
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("pool");
+    for door in DOORS {
+        let directory = tempfile::tempdir().unwrap();
+        kills += testkit::kill_makers(door, directory.path(), |directory| {
             let mut child = testkit::again(module_path!(), "makes_a_pool");
-            let child = child.env(DIRECTORY, directory.path()).env("FULGURITE_TEST_DOOR", door);
-            let mut child = child.stdout(std::process::Stdio::null()).spawn().unwrap();
-            let is_begun = || std::fs::read_dir(directory.path()).unwrap().count() > 0;
-            let begun = Instant::now();
-            while !is_begun() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{door}: nothing is made");
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            let begun = Instant::now();
-            // The first one goes on until the pool is there, which says how long that takes.
-            let wait = longest.mul_f64(random.below(1200) as f64 / 1000.0);
-            while if round == 0 { !path.exists() } else { begun.elapsed() < wait } {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            if round == 0 {
-                longest = begun.elapsed();
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-            let made = make(door, &path);
-            assert_eq!(made, Ok(()), "{door}, round {round}, killed after {wait:?} of {longest:?}: {left:?}");
-            let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-            assert_eq!(names, ["pool"], "{door}, round {round}");
-            kills += 1;
-        }
+            child.env(DIRECTORY, directory).env("FULGURITE_TEST_DOOR", door);
+            child
+        });
     }
     testkit::figure(26, "kills of makers of pools", kills);
 }

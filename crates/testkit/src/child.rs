@@ -1,10 +1,16 @@
 //! A test that starts its own program once more, to be stopped, killed or kept from its rights.
 
+use std::ffi::OsString;
+use std::fs::{create_dir_all, read_dir, remove_dir_all};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::random::Random;
+use crate::trials::{runs, seed};
 
 /// Arguments for this program: one test of the module that `module_path!()` names.
 pub fn arguments(module: &str, test: &str) -> [String; 5] {
@@ -73,6 +79,72 @@ pub fn kill_after(child: &mut Command, numbers: usize, time: Duration, mut other
         assert!(!has_ended, "the child ended by itself");
         reader.join().expect("the reader does not panic")
     })
+}
+
+/// Waits in short steps until this is so.
+///
+/// # Panics
+/// When it is not after a minute.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not after a minute");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Kills processes that make a pool, or a file, at random moments. After each, a further process
+/// must make it, or find it. `start` gives the process for a directory, in whose `data` it makes
+/// everything, and leaves nothing unfinished in the end. A process may say by files that it begins
+/// and is done: `marks/begun` and `marks/made`. Where it does not, it has begun when there is
+/// anything in `data`, and is done when it ends. Returns the number of kills.
+///
+/// # Panics
+/// When a process that is not killed fails, or takes longer than a minute.
+pub fn kill_makers(what: &str, root: &Path, start: impl Fn(&Path) -> Command) -> u64 {
+    let mut random = Random(seed());
+    let mut longest = Duration::ZERO;
+    let rounds = runs(40);
+    for round in 0..rounds {
+        let directory = root.join(round.to_string());
+        let (data, marks) = (directory.join("data"), directory.join("marks"));
+        create_dir_all(&data).expect("a directory is made");
+        create_dir_all(&marks).expect("a directory is made");
+        let left = || -> Vec<_> { read_dir(&data).expect("it is there").flatten().map(|e| e.file_name()).collect() };
+        let spawn = || start(&directory).stdout(Stdio::null()).spawn().expect("it starts");
+        let is_made = |child: &mut Child| match child.try_wait().expect("it is ours") {
+            Some(ended) => {
+                assert!(ended.success(), "{what}, round {round}, with {:?} there: {ended}", left());
+                true
+            }
+            None => marks.join("made").exists(),
+        };
+
+        let mut child = spawn();
+        until(what, || marks.join("begun").exists() || !left().is_empty() || is_made(&mut child));
+        let begun = Instant::now();
+        // The first one goes on until all is made, which says how long that takes.
+        if round == 0 {
+            until(what, || is_made(&mut child));
+            longest = begun.elapsed();
+        }
+        let wait = longest.mul_f64(random.below(1200) as f64 / 1000.0);
+        until(what, || round == 0 || begun.elapsed() >= wait);
+        child.kill().expect("it can be killed");
+        child.wait().expect("it has ended");
+
+        remove_dir_all(&marks).expect("nobody writes there");
+        create_dir_all(&marks).expect("a directory is made");
+        println!("{what}, round {round}, killed after {wait:?} of {longest:?}: {:?}", left());
+        let mut child = spawn();
+        until(what, || is_made(&mut child));
+        child.kill().expect("it can be killed, or has ended");
+        child.wait().expect("it has ended");
+        let is_whole = |name: &OsString| !name.as_encoded_bytes().ends_with(b".unfinished");
+        assert!(left().iter().all(is_whole), "{what}, round {round}: {:?}", left());
+        remove_dir_all(&directory).expect("nobody writes there");
+    }
+    rounds
 }
 
 #[test]

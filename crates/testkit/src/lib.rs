@@ -11,6 +11,6 @@ mod random;
 pub mod suite;
 mod trials;
 
-pub use child::{again, arguments, kill_after, sync_and_report};
+pub use child::{again, arguments, kill_after, kill_makers, sync_and_report};
 pub use random::Random;
 pub use trials::{cannot, each_seed, figure, file_system_of, first_seed, is_full, is_whole, runs, seed, seeds, share};
