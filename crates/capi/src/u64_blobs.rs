@@ -27,8 +27,9 @@ pub type fulgurite_u64_visitor = Option<unsafe extern "C" fn(user: *mut c_void, 
 fn open(memory: &Fulgurite, name: Option<&str>, capacity: u64, bytes: u64) -> Result<Held<Blobs<u64>>, Failure> {
     let Some(name) = name else {
         let buckets = Blobs::<u64>::bytes_needed(capacity);
-        let heap = memory.heap(bytes.saturating_add((buckets / 2).max(1 << 20)))?;
+        // First, so that a refusal names what the capacity asks for.
         let region = memory.region(buckets)?;
+        let heap = memory.heap(bytes.saturating_add((buckets / 2).max(1 << 20)))?;
         return Ok(Held::Unnamed(memory.run(move |m| Blobs::<u64>::create(m, region, heap, capacity, LATCHES))?));
     };
     Ok(Held::Named(memory.named(name).blobs::<u64>(capacity, bytes)?))

@@ -3,4 +3,5 @@
 mod conform_calls;
 mod conform_examples;
 mod conform_header;
+mod regression_messages;
 mod regression_surroundings;
