@@ -344,6 +344,8 @@ impl Builder {
             runtime::BuildError::TooSmall { budget, fixed, least } => {
                 // A larger budget is divided into larger parts.
                 let parts = |dram_bytes| opened.store_bytes(dram_bytes) + objects_of(dram_bytes);
+                let frame_of_each = least.saturating_sub(fixed);
+                let least = least.saturating_add(frame_of_each * (FRAMES_OF_USE - 1));
                 runtime::BuildError::TooSmall { budget, fixed, least: least_budget(budget, least, parts) }
             }
             error => error,
@@ -357,6 +359,10 @@ impl Builder {
         Ok(memory)
     }
 }
+
+/// Frames of each worker with which jobs and transactions of few subpages work. A runtime starts
+/// with one, in which no pin fits.
+const FRAMES_OF_USE: u64 = 16;
 
 /// The budget that suffices where one of `budget` would have to be `told`, because of which `parts`
 /// grow with it.

@@ -448,7 +448,8 @@ fn over_device(directory: &Path) -> (Fulgurite, Bank) {
         match start(dram) {
             Ok(memory) => break memory,
             Err(Error::Build(BuildError::TooSmall { fixed, least, .. })) if dram < least => {
-                dram = fixed + 2 * FRAMES * (least - fixed);
+                // What is named is for 16 frames of each worker.
+                dram = fixed + 2 * FRAMES * (least - fixed) / 16;
             }
             Err(Error::Device(_) | Error::Open(_)) if begun.elapsed() < Duration::from_secs(60) => {
                 std::thread::sleep(Duration::from_millis(2));
