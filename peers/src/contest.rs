@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use fulgurite_format::format_bytes;
-use fulgurite_harness::experiment::{self, Experiment, Killed};
+use fulgurite_harness::experiment::{self, Experiment, OverLimit};
 use fulgurite_harness::{Measured, Spread, kernel_threads};
 use fulgurite_term::args::OutputArgs;
 use fulgurite_term::bad_input::bad_input;
@@ -42,7 +42,7 @@ pub struct Contestant {
 const HALVED_MOST: u32 = 3;
 
 fn was_killed<T>(result: &Result<T>) -> bool {
-    result.as_ref().is_err_and(|error| error.is::<Killed>())
+    result.as_ref().is_err_and(|error| error.is::<OverLimit>())
 }
 
 impl Contest {

@@ -397,8 +397,10 @@ mod tests {
         };
         let limit = |&(_, _, allowed): &(u64, u64, f64)| Limit { device_per_s: Some(allowed), fio_per_s: None };
         Contestant {
+            name: String::new(),
             setup: Setup { config, threads: 1, page_cluster: None },
             running: None,
+            left_out: false,
             taken: Vec::new(),
             outcomes: rounds.iter().map(outcome).collect(),
             request_hash: 0,

@@ -10,6 +10,7 @@
 //! same figures in every benchmark, and what the benchmark adds to them. One that needs more of a
 //! turn than [`Turn`] has wraps it.
 
+use std::error::Error;
 use std::fmt::{self, Display};
 use std::path::Path;
 
@@ -41,15 +42,37 @@ pub struct Experiment {
     made: u32,
 }
 
-/// The kernel ended a process for want of memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Killed;
+/// What a process needs and what its cgroup allows do not go together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OverLimit {
+    /// The kernel killed it, or a child of it, for want of memory.
+    Killed {
+        limit_bytes: u64,
+    },
+    Used {
+        bytes: u64,
+        limit_bytes: u64,
+    },
+}
 
-impl Display for Killed {
+impl Display for OverLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel ended it: it needs more memory than its cgroup allows; allow more (--dram, --memory)")
+        match self {
+            OverLimit::Killed { limit_bytes } => write!(
+                f,
+                "the kernel killed it in its cgroup of {}: it needs more memory than that, or found no room in swap; \
+                 allow more (--dram, --memory), or free swap",
+                format_bytes(*limit_bytes)
+            ),
+            OverLimit::Used { bytes, limit_bytes } => {
+                let more = format_bytes(bytes.saturating_sub(*limit_bytes));
+                write!(f, "it used {more} more than its cap of {}", format_bytes(*limit_bytes))
+            }
+        }
     }
 }
+
+impl Error for OverLimit {}
 
 impl Experiment {
     /// Finds out what this machine offers, with swap files in a directory.
@@ -75,6 +98,20 @@ impl Experiment {
     /// Interrupted.
     pub fn noted<T>(&mut self, name: impl Display, result: Result<T>) -> Result<Option<T>> {
         go_on(result, |error| self.failed.push(format!("{name}: {error:#}")))
+    }
+    /// Keeps for the end why a configuration has no result. Returns whether it is left out.
+    pub fn fail(&mut self, name: impl Display, is_baseline: bool, error: &anyhow::Error) -> bool {
+        let left_out = self.leaves_out(&name, is_baseline, error);
+        if !left_out {
+            self.failed.push(format!("{name}: {error:#}"));
+        }
+        left_out
+    }
+    /// Whether an error only leaves a configuration out, which a note then says: what the machine
+    /// does to a baseline, which the kernel pages, fails no run. Its rows are to be dropped.
+    pub fn leaves_out(&mut self, name: impl Display, is_baseline: bool, error: &anyhow::Error) -> bool {
+        let over = error.downcast_ref::<OverLimit>().filter(|_| is_baseline);
+        over.inspect(|over| self.note(format!("{name} is left out: {over}."))).is_some()
     }
     /// A number that nothing else has.
     pub fn number(&mut self) -> u32 {
@@ -124,7 +161,7 @@ impl Experiment {
     /// that fails is ended.
     ///
     /// # Errors
-    /// What it failed with, and [`Killed`] where that is why; interrupted.
+    /// What it failed with, and [`OverLimit`] where that is why; interrupted.
     pub fn ask<P, T>(&mut self, one: &mut Contestant<P>, what: impl FnOnce(&mut P) -> Result<T>) -> Result<Option<T>> {
         let Some(process) = &mut one.process else { return Ok(None) };
         signal(one.group.pid, Signal::CONT);
@@ -133,7 +170,10 @@ impl Experiment {
         match asked {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if error.is::<Interrupted>() => Err(error),
-            Err(error) => Err(if self.end(one) { error.context(Killed) } else { error }),
+            Err(error) => Err(match self.end(one) {
+                Some(over) => error.context(over),
+                None => error,
+            }),
         }
     }
     /// Keeps the highest use of a cgroup until now: what happens in it from here on is no part of
@@ -155,27 +195,27 @@ impl Experiment {
         let lift = |name: &String| self.helper.perform(&Request::Lift { name: name.clone() });
         group.name.as_ref().map_or(Ok(()), lift)
     }
-    /// Removes a cgroup whose process `end` ends, and keeps its highest use. Returns whether the
-    /// kernel killed the process, or a child of it, for want of memory.
+    /// Removes a cgroup whose process `end` ends, and keeps its highest use. Returns how the kernel
+    /// killed the process, if it did.
     ///
     /// # Errors
     /// The helper's.
-    pub fn remove(&mut self, group: &mut Group, end: impl FnOnce()) -> Result<bool> {
+    pub fn remove(&mut self, group: &mut Group, end: impl FnOnce()) -> Result<Option<OverLimit>> {
         let peak = group.name.as_ref().and_then(|name| self.helper.peak(name).ok());
         group.peak_bytes = group.peak_bytes.or(peak.map(|(bytes, _)| bytes));
         end();
         if let Some(name) = group.name.take() {
             self.helper.perform(&Request::DropCgroup { name })?;
         }
-        Ok(peak.is_some_and(|(_, killed)| killed > 0))
+        let killed = peak.is_some_and(|(_, killed)| killed > 0);
+        Ok(group.limit_bytes.filter(|_| killed).map(|limit_bytes| OverLimit::Killed { limit_bytes }))
     }
-    /// Ends a process. Returns whether the kernel has killed it, or a child of it, for want of
-    /// memory.
-    pub fn end<P>(&mut self, one: &mut Contestant<P>) -> bool {
+    /// Ends a process. Returns how the kernel has killed it, if it has.
+    pub fn end<P>(&mut self, one: &mut Contestant<P>) -> Option<OverLimit> {
         let Contestant { process, group } = one;
         self.remove(group, || *process = None).unwrap_or_else(|error| {
             self.failed.push(format!("a cgroup stays: {error:#}"));
-            false
+            None
         })
     }
 

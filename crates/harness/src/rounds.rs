@@ -11,6 +11,7 @@ use crate::experiment::order;
 use crate::image::Image;
 use crate::privileged::Request;
 use crate::session::{Running, Session, Setup};
+use crate::values::Config;
 use crate::yardstick::{self, Limit};
 use fulgurite_term::interrupt::{ended_early, go_on};
 use fulgurite_term::media::NandShape;
@@ -18,8 +19,12 @@ use fulgurite_term::media::NandShape;
 /// One configuration, in one of its setups, and what it did.
 #[derive(Debug)]
 pub struct Contestant {
+    /// Of the workload and the setup.
+    pub name: String,
     pub setup: Setup,
     pub running: Option<Running>,
+    /// A baseline that the kernel killed in its cgroup, as a note says.
+    pub left_out: bool,
     /// One for each round that it ran in and that counts.
     pub outcomes: Vec<Outcome>,
     /// The share of its time that other work took from it, in each of these.
@@ -58,7 +63,8 @@ const WORTH_GOING_ON: f64 = 0.8;
 /// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
 ///
 /// # Errors
-/// Only what makes the whole run pointless; the failure of one configuration is in [`Ran::failed`].
+/// Only what makes the whole run pointless; the failure of one configuration is in [`Ran::failed`],
+/// or in a note if it is a baseline that its cgroup does not hold.
 pub fn run(
     session: &mut Session,
     image: &Image,
@@ -72,10 +78,9 @@ pub fn run(
     let result = run_all(session, image, plan, setups, rounds, patience, bar, &mut ran);
     // Whatever happened: end what runs, keep what was measured.
     for one in &mut ran.contestants {
-        if let Some(running) = one.running.take() {
-            note_end(session.end(running), one, &mut ran.failed);
-        }
+        end(session, one, &mut ran.failed);
     }
+    drop_left_out(&mut ran.contestants);
     ran.interrupted = ended_early(result)?;
     Ok(ran)
 }
@@ -94,10 +99,17 @@ fn run_all(
     for setup in setups {
         bar.set_message(format!("{}: starting", name(*setup)));
         let started = session.spawn(image, *setup);
-        let failed = |e| ran.failed.push(format!("{}: {e:#}", name(*setup)));
+        let named = format!("{}, {}", image.label(), name(*setup));
+        let failed = |e| {
+            if !session.experiment.leaves_out(&named, setup.config.paged_by_kernel(), &e) {
+                ran.failed.push(format!("{}: {e:#}", name(*setup)));
+            }
+        };
         let Some(running) = go_on(started, failed)? else { continue };
         ran.contestants.push(Contestant {
+            name: named,
             setup: *setup,
+            left_out: false,
             outcomes: Vec::new(),
             taken: Vec::new(),
             request_hash: 0,
@@ -137,8 +149,8 @@ fn run_all(
                 })
             });
             let outcome = led_in.and_then(|()| disturbance::run(session, running, &batch));
-            let failed = |e| ran.failed.push(format!("{}: {e:#}", name(one.setup)));
-            if let Some(outcome) = go_on(outcome, failed)? {
+            let mut failed = None;
+            if let Some(outcome) = go_on(outcome, |error| failed = Some(error))? {
                 request_hash = outcome.request_hash.wrapping_add(request_hash);
                 one.request_hash = one.request_hash.wrapping_add(request_hash);
                 if warm_up && on_file && twin.is_none() {
@@ -157,8 +169,9 @@ fn run_all(
                     one.taken.push(disturbance::share(&outcome, one.setup.config, session.flash.read_latency));
                     one.outcomes.push(outcome);
                 }
-            } else {
-                fail(session, one, &mut ran.failed);
+            }
+            if let Some(error) = failed {
+                fail(session, one, &error, &mut ran.failed);
             }
             bar.inc(1);
         }
@@ -194,12 +207,11 @@ fn set_page_cluster(session: &mut Session, setup: Setup) -> Result<()> {
     setup.page_cluster.map_or(Ok(()), |value| session.experiment.helper.perform(&Request::PageCluster { value }))
 }
 
-/// Ends a configuration that has failed.
-fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
-    if let Some(running) = one.running.take()
-        && let Err(e) = session.end(running)
-    {
-        failed.push(format!("{e:#}"));
+/// Ends a configuration that has failed. Why is known once it has ended.
+fn fail(session: &mut Session, one: &mut Contestant, error: &anyhow::Error, failed: &mut Vec<String>) {
+    end(session, one, failed);
+    if !one.left_out {
+        failed.push(format!("{}: {error:#}", name(one.setup)));
     }
 }
 
@@ -212,21 +224,41 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut
     let mut dropped = 0;
     for i in 0..contestants.len() {
         if rate(&contestants[i]) < best(contestants[i].setup, contestants) * WORTH_GOING_ON
-            && let Some(running) = contestants[i].running.take()
+            && contestants[i].running.is_some()
         {
-            note_end(session.end(running), &mut contestants[i], failed);
+            end(session, &mut contestants[i], failed);
             dropped += 1;
         }
     }
     dropped
 }
 
-/// Notes a configuration's highest use, or that it ended badly, which does not affect the others.
-fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<String>) {
-    match ended {
+/// Ends a configuration if it still runs. Notes its highest use, or that it ended badly, which does
+/// not affect the others.
+fn end(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
+    let Some(running) = one.running.take() else { return };
+    match session.end(running) {
         Ok(peak) => one.peak_bytes = peak,
-        Err(e) => failed.push(format!("{e:#}")),
+        Err(e) => {
+            one.left_out = session.experiment.leaves_out(&one.name, one.setup.config.paged_by_kernel(), &e);
+            if !one.left_out {
+                failed.push(format!("{e:#}"));
+            }
+        }
     }
+}
+
+/// Drops the setups that are left out. Of their configurations the other setups stay if one of them
+/// ran to the end: those that were dropped as slower have no checked result.
+fn drop_left_out(contestants: &mut Vec<Contestant>) {
+    let configs = |which: fn(&Contestant) -> bool| -> Vec<Config> {
+        contestants.iter().filter(|one| which(one)).map(|one| one.setup.config).collect()
+    };
+    let (left_out, whole) = (configs(|one| one.left_out), configs(|one| !one.left_out && one.invariant.is_some()));
+    contestants.retain(|one| {
+        let config = one.setup.config;
+        !one.left_out && (whole.contains(&config) || !left_out.contains(&config))
+    });
 }
 
 /// Has everybody check its data, and compares: all have executed the same requests.
@@ -234,10 +266,8 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
     // Of several setups of a configuration the best is reported, so the best is checked.
     for i in 0..ran.contestants.len() {
         let better = |c: &Contestant| c.setup.rivals(&ran.contestants[i].setup) && c.rate() > ran.contestants[i].rate();
-        if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
-            && let Some(running) = ran.contestants[i].running.take()
-        {
-            note_end(session.end(running), &mut ran.contestants[i], &mut ran.failed);
+        if ran.contestants.iter().any(|c| c.running.is_some() && better(c)) {
+            end(session, &mut ran.contestants[i], &mut ran.failed);
         }
     }
     for one in &mut ran.contestants {
@@ -251,14 +281,17 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         let ready = set.and_then(|()| session.experiment.ran(&mut running.group));
         let ready = ready.and_then(|()| if grows { session.experiment.lift(&running.group) } else { Ok(()) });
         let checked = ready.and_then(|()| running.child.check());
-        one.invariant = go_on(checked, |e| ran.failed.push(format!("{}: {e:#}", name(one.setup))))?;
+        let mut failed = None;
+        one.invariant = go_on(checked, |error| failed = Some(error))?;
         if measured && one.invariant.is_some() {
             bar.set_message(format!("{}: what the device allows", name(one.setup)));
             yardstick::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);
         }
         // What it holds is no longer needed: the next one has the memory.
-        let running = one.running.take().expect("seen above");
-        note_end(session.end(running), one, &mut ran.failed);
+        match failed {
+            Some(error) => fail(session, one, &error, &mut ran.failed),
+            None => end(session, one, &mut ran.failed),
+        }
     }
     let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.setup, c.work_hash()?))).collect();
     if let Some(((reference, expected), rest)) = hashes.split_first() {

@@ -387,7 +387,7 @@ impl Session {
         let mut child = ChildHandle::start(&self.experiment.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
         let limited = config.capped() && !(config.guarded() && *self.flash.choice() == FlashChoice::Memory);
-        let group = if limited && self.experiment.capabilities.cgroup_version.is_some() {
+        let mut group = if limited && self.experiment.capabilities.cgroup_version.is_some() {
             let mut limit = dram_bytes + self.flash.allowance_bytes;
             if let DataSource::Nand(nand) = &source {
                 // The store of a pool is in the runtime's budget.
@@ -414,7 +414,7 @@ impl Session {
         if let Some(value) = setup.page_cluster {
             self.experiment.helper.perform(&Request::PageCluster { value })?;
         }
-        let opened = child.open(Spec {
+        let asked = child.open(Spec {
             config,
             workload: image.workload.clone(),
             data_bytes: image.params.bytes,
@@ -436,7 +436,17 @@ impl Session {
             device_core: self.device_core,
             threads: setup.threads,
             guarded: Guarded { dram_bytes: runtime_bytes, fibers: self.flash.fibers as usize },
-        })?;
+        });
+        let opened = match asked {
+            Ok(opened) => opened,
+            Err(error) => {
+                return Err(match self.experiment.remove(&mut group, || drop(child)) {
+                    Ok(Some(over)) => error.context(over),
+                    Ok(None) => error,
+                    Err(stays) => error.context(format!("{stays:#}")),
+                });
+            }
+        };
         // Each opens the same workload on the same bytes, and a difference would break the budget.
         anyhow::ensure!(
             !config.guarded() || opened.workload_bytes == workload_bytes,
@@ -584,7 +594,10 @@ impl Session {
         }
     }
 
-    /// Ends a configuration. Returns its highest use, or fails if the kernel killed it.
+    /// Ends a configuration. Returns its highest use.
+    ///
+    /// # Errors
+    /// [`OverLimit`](crate::experiment::OverLimit) if the kernel killed it; the helper's.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
         let Running { setup, child, mut group, _data: data, .. } = running;
         let killed = self.experiment.remove(&mut group, || drop(child));
@@ -598,10 +611,10 @@ impl Session {
         if let Some(path) = made {
             self.experiment.helper.release(&path)?;
         }
-        if let (true, Some(limit)) = (killed?, group.limit_bytes) {
-            anyhow::bail!("{} was killed: it needed more than its {}", setup.config, format_bytes(limit));
+        match killed? {
+            Some(over) => Err(anyhow::Error::new(over).context(setup.config)),
+            None => Ok(group.peak_bytes),
         }
-        Ok(group.peak_bytes)
     }
 }
 

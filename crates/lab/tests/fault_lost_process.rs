@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::PROGRAM;
 
 /// The processes that a process has started with this first word, in that order.
-fn children(pid: u32, word: &str) -> Vec<i32> {
+pub fn children(pid: u32, word: &str) -> Vec<i32> {
     let task = Path::new("/proc").join(pid.to_string()).join("task");
     let of = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("children")).unwrap_or_default();
     let all: String = task.read_dir().unwrap().map(|entry| of(entry.unwrap()) + " ").collect();
@@ -118,7 +118,7 @@ fn live_keeps_all_results_without_its_helper() {
 }
 
 /// Whether the kernel lets us swap and make cgroups.
-fn able() -> bool {
+pub fn able() -> bool {
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let mut helper =
         Command::new(PROGRAM).arg("__privileged").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

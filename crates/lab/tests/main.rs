@@ -30,6 +30,7 @@ mod conform_store_quick;
 mod conform_tail_quick;
 mod fault_devices;
 mod fault_interrupt;
+mod fault_killed_baseline;
 mod fault_leftovers;
 mod fault_lost_process;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 
 use super::child::{Batch, Command, Opened};
@@ -16,6 +16,7 @@ use fulgurite_harness::experiment::{Contestant, Experiment, Series, Turn, take_t
 use fulgurite_harness::fio::{self, Pages};
 use fulgurite_harness::own_process::Measured;
 use fulgurite_harness::privileged::Request;
+use fulgurite_term::interrupt::go_on;
 use fulgurite_term::progress;
 
 /// What a process has in addition to its data in any case: its binary, its threads, what measures
@@ -80,6 +81,8 @@ pub fn file_bytes(config: AllocConfig, data_bytes: u64) -> u64 {
 struct Allocating {
     config: AllocConfig,
     one: Contestant<Measured>,
+    /// A baseline that its cgroup does not hold, as a note says.
+    left_out: bool,
     opened: Opened,
     file: PathBuf,
     sum: Option<u64>,
@@ -112,9 +115,12 @@ impl Contest {
         }
         let mut all = Vec::new();
         let measured = self.measure_all(program, configs, &mut all);
-        for one in all {
-            let ended = self.end(one);
-            self.experiment.failed.extend(ended.err().map(|e| format!("{program}, {e:#}")));
+        for mut one in all {
+            let ended = self.end(&mut one);
+            self.noted(program, &mut one, ended)?;
+            if one.left_out {
+                self.rows.retain(|row| row.workload != program.name() || row.config != one.config.name());
+            }
         }
         if swaps {
             self.experiment.helper.perform(&Request::SwapOff)?;
@@ -130,7 +136,9 @@ impl Contest {
         for config in configs {
             bar.set_message(format!("{config}: filling"));
             let started = self.start(program, *config);
-            all.extend(self.experiment.noted(named(program, *config), started)?);
+            all.extend(go_on(started, |error| {
+                self.experiment.fail(named(program, *config), config.is_paged_by_kernel(), &error);
+            })?);
             bar.inc(1);
         }
         for (number, mix) in mixes.into_iter().enumerate() {
@@ -176,7 +184,14 @@ impl Contest {
         command: &Command,
     ) -> Result<Option<T>> {
         let asked = self.experiment.ask(&mut one.one, |process| process.ask(command));
-        Ok(self.experiment.noted(named(program, one.config), asked)?.flatten())
+        Ok(self.noted(program, one, asked)?.flatten())
+    }
+    /// Notes what failed of one, or that it is left out.
+    fn noted<T>(&mut self, program: AllocProgram, one: &mut Allocating, result: Result<T>) -> Result<Option<T>> {
+        let Allocating { config, left_out, .. } = one;
+        go_on(result, |error| {
+            *left_out |= self.experiment.fail(named(program, *config), config.is_paged_by_kernel(), &error);
+        })
     }
 
     /// All have the same data at the end, or it is noted. `before`: rows of other programs.
@@ -262,7 +277,10 @@ impl Contest {
         let open = Command::Open { program, data_bytes: how.data_bytes, plan };
         let opened = self.experiment.ask(&mut one, |process| process.ask(&open));
         match opened {
-            Ok(opened) => Ok(Allocating { config, one, opened: opened.unwrap_or_default(), file, sum: None }),
+            Ok(opened) => {
+                let opened = opened.unwrap_or_default();
+                Ok(Allocating { config, one, left_out: false, opened, file, sum: None })
+            }
             Err(error) => {
                 self.experiment.end(&mut one);
                 self.remove(&file)?;
@@ -271,11 +289,10 @@ impl Contest {
         }
     }
 
-    fn end(&mut self, mut one: Allocating) -> Result<()> {
+    fn end(&mut self, one: &mut Allocating) -> Result<()> {
         let killed = self.experiment.end(&mut one.one);
         self.remove(&one.file)?;
-        ensure!(!killed, "{}: the kernel ended it for want of memory; give more --dram", one.config);
-        Ok(())
+        killed.map_or(Ok(()), |over| Err(over.into()))
     }
 
     fn row(
@@ -286,7 +303,8 @@ impl Contest {
         (all, series): (&[Allocating], &[Series<Turn>]),
         of_disk: Option<f64>,
     ) -> Option<Row> {
-        let of = |config| all.iter().zip(series).find(|(other, _)| other.config == config).map(|(_, turns)| turns);
+        let is = |other: &Allocating, config| other.config == config && !other.left_out;
+        let of = |config| all.iter().zip(series).find(|(other, _)| is(other, config)).map(|(_, turns)| turns);
         let written = |turns: &Series<Turn>| turns.sum(|turn| turn.bytes_written);
         let swap = of(AllocConfig::OsSwap);
         let by_swap = swap.map(written).filter(|bytes| *bytes > 0);

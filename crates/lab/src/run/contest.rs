@@ -15,13 +15,13 @@ use super::args::RunBenchArgs;
 use super::figures::{Counters, FIGURES_EVERY, FigureReader};
 use crate::values::{Part, Under};
 use fulgurite_harness::checks;
-use fulgurite_harness::experiment::{self, Experiment, Turn};
+use fulgurite_harness::experiment::{self, Experiment, OverLimit, Turn};
 use fulgurite_harness::fio;
 use fulgurite_harness::kernel_threads;
 use fulgurite_harness::own_process::{Measured, sibling_program};
 use fulgurite_harness::privileged::Request;
 use fulgurite_term::bad_input::bad_input;
-use fulgurite_term::interrupt::Interrupt;
+use fulgurite_term::interrupt::{Interrupt, go_on};
 use fulgurite_term::machine::Machine;
 
 /// The least cap: the code and the tables of a small program, and some frames.
@@ -36,6 +36,8 @@ const PROGRAM_BYTES: u64 = 256 << 20;
 pub struct Contest {
     pub args: RunBenchArgs,
     pub experiment: Experiment,
+    /// What is measured now.
+    pub part: Part,
     /// What can be measured here, in the order it was asked for.
     pub under: Vec<Under>,
     directory: TempDir,
@@ -45,6 +47,8 @@ pub struct Contest {
 pub struct Contestant {
     pub under: Under,
     pub one: experiment::Contestant<Program>,
+    /// A baseline that its cgroup does not hold, as a note says.
+    pub left_out: bool,
     reader: FigureReader,
 }
 
@@ -107,7 +111,8 @@ impl Contest {
         if under.contains(&Under::Swap) {
             experiment.swap_on(directory.path(), swap_bytes)?;
         }
-        Ok(Contest { args: args.clone(), experiment, under, directory })
+        let part = args.part[0];
+        Ok(Contest { args: args.clone(), experiment, part, under, directory })
     }
 
     /// Has swap read 2 to the power of this many pages at a fault.
@@ -191,7 +196,10 @@ impl Contest {
             Ok(group)
         });
         match told {
-            Ok(group) => Ok(Contestant { under, one: experiment::Contestant::new(made(child)?, group), reader }),
+            Ok(group) => {
+                let one = experiment::Contestant::new(made(child)?, group);
+                Ok(Contestant { under, one, left_out: false, reader })
+            }
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -239,20 +247,22 @@ impl Contest {
                 words => error.context(words),
             })
         });
-        Ok(self.experiment.noted(one.under, asked)?.flatten())
+        Ok(go_on(asked, |error| self.fail(one, &error))?.flatten())
     }
     /// Ends a program, and keeps its peak.
     pub fn end(&mut self, one: &mut Contestant) {
-        let under = one.under;
-        if self.experiment.end(&mut one.one) {
-            self.experiment.failed.push(format!("{under}: the kernel killed it for want of memory"));
+        if let Some(killed) = self.experiment.end(&mut one.one) {
+            self.fail(one, &killed.into());
         }
-        if let (Some(bytes), Some(limit)) = (one.one.group.peak_bytes, one.one.group.limit_bytes)
-            && bytes > limit + FORCED_BYTES
+        if let (Some(bytes), Some(limit_bytes)) = (one.one.group.peak_bytes, one.one.group.limit_bytes)
+            && bytes > limit_bytes + FORCED_BYTES
         {
-            let more = format_bytes(bytes - limit);
-            self.experiment.failed.push(format!("{under}: it used {more} more than its cap"));
+            self.fail(one, &OverLimit::Used { bytes, limit_bytes }.into());
         }
+    }
+    fn fail(&mut self, one: &mut Contestant, error: &anyhow::Error) {
+        let name = format!("{}, {}", self.part, one.under);
+        one.left_out |= self.experiment.fail(name, one.under == Under::Swap, error);
     }
 }
 

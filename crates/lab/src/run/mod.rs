@@ -44,6 +44,7 @@ pub fn run(args: &RunBenchArgs) -> Result<()> {
     let mut interrupted = false;
     for part in &args.part {
         let first = rows.len();
+        contest.part = *part;
         let ran = match part {
             Part::Touches => touch::run(&mut contest, &mut rows),
             Part::Redis => servers::run(&mut contest, Server::Redis, &mut rows),

@@ -100,7 +100,7 @@ fn save(contest: &mut Contest, under: Under, page_cluster: Option<u32>, saves: &
     let setup = &serving.setup;
     let saved = contest.ask(&mut serving.one, |_| saved(setup, &plan, &interrupt))?;
     contest.end(&mut serving.one);
-    if let Some(saved) = saved {
+    if let Some(saved) = saved.filter(|_| !serving.one.left_out) {
         let compared = reread(setup, &interrupt);
         let failed = |error| contest.experiment.failed.push(format!("save, {under}: {error:#}"));
         let Some((digest, file_bytes)) = go_on(compared, failed)? else { return Ok(()) };

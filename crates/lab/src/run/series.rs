@@ -68,7 +68,7 @@ pub fn take_turns(
         Ok(turn)
     });
     ended?;
-    let swap = all.iter().position(|one| one.under == Under::Swap).map(|at| &series[at]);
+    let swap = all.iter().position(|one| one.under == Under::Swap && !one.left_out).map(|at| &series[at]);
     let swap_us = swap.map(|swap| swap.latency().us(99.0)).filter(|us| *us > 0.0);
     for (one, turns) in all.iter().zip(&series) {
         let shares = of_fio.iter().filter(|(under, _)| *under == one.under).map(|(_, share)| *share);
@@ -109,11 +109,14 @@ fn flash_of(pid: u32) -> Option<std::path::PathBuf> {
     paths.into_iter().find(is_flash)
 }
 
-/// Writes the peaks of programs that have ended into the rows from `first` on.
-pub fn note_peaks(rows: &mut [Row], ended: &[Contestant]) {
-    for row in rows {
-        row.peak_bytes =
-            ended.iter().find(|one| one.under.name() == row.config).and_then(|one| one.one.group.peak_bytes);
+/// Writes the peaks of programs that have ended into the rows from `first` on, and drops the rows of
+/// programs that are left out.
+pub fn note_peaks(rows: &mut Vec<Row>, first: usize, ended: &[Contestant]) {
+    for row in rows.split_off(first) {
+        let one = ended.iter().find(|one| one.under.name() == row.config);
+        if !one.is_some_and(|one| one.left_out) {
+            rows.push(Row { peak_bytes: one.and_then(|one| one.one.group.peak_bytes), ..row });
+        }
     }
 }
 

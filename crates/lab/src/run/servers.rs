@@ -194,7 +194,7 @@ pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result
         contest.end(one);
         let _ = std::fs::remove_dir_all(&setup.directory);
     }
-    note_peaks(&mut rows[first..], &all);
+    note_peaks(rows, first, &all);
     taken
 }
 

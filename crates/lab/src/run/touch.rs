@@ -32,7 +32,7 @@ pub fn run(contest: &mut Contest, rows: &mut Vec<Row>) -> Result<()> {
         }
         contest.end(one);
     }
-    note_peaks(&mut rows[first..], &all);
+    note_peaks(rows, first, &all);
     taken
 }
 

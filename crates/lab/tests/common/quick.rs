@@ -27,6 +27,13 @@ pub fn bench_and_table(directory: &Path, words: &[&str]) -> (Value, String, Stri
     (serde_json::from_str(&json).expect("JSON"), drawing, told.into_owned())
 }
 
+/// Whether a note that was printed says why a baseline has no row: this machine cannot run it, or
+/// its cgroup could not hold it.
+pub fn is_left_out(baseline: &str, told: &str) -> bool {
+    let skipped = format!("{baseline} is skipped");
+    told.lines().any(|line| line.contains(&skipped) || line.contains(baseline) && line.contains(" is left out: "))
+}
+
 /// A number that can be one.
 pub fn number(of: &Value, key: &str) -> f64 {
     let number = of[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {of}"));
