@@ -1,8 +1,13 @@
 //! Goal: the demonstration indexes a text, searches it in all configurations, and reports it in a
 //! table, JSON, a drawing and a report that fetches nothing. It runs on NAND, where there is little
-//! data, too, and on a served device. Method: run it over a small text in an empty directory.
+//! data, too, and on a served device. The commands that it ends with exist. Method: run it over a
+//! small text in an empty directory. Ask the programs of those commands for help, behind the same
+//! options.
 
-use quick::{bench_and_table, number, rows, whole};
+use std::path::Path;
+use std::process::Command;
+
+use quick::{bench_and_table, is_left_out, number, rows, whole};
 
 use crate::quick;
 use crate::served::Served;
@@ -32,10 +37,11 @@ fn a_search_in_all_configurations() {
         assert!(configs.contains(&config) && told.contains(config), "{config} is missing in {configs:?}: {told}");
     }
     // So little text fits into the cgroup of kernel paging, which is no comparison.
-    assert!(configs.contains(&"os-swap") || told.contains("os-swap is skipped"), "{told}");
+    assert!(configs.contains(&"os-swap") || is_left_out("os-swap", &told), "{told}");
     for part in ["queries/s", "of DRAM-only", "p99.9 µs", "DRAM it may use", "peak", "$ per GB"] {
         assert!(told.contains(part), "the table lacks \"{part}\": {told}");
     }
+    commands_exist(&told);
     assert!(told.contains("Left out: 1 file without text, 1 file with the text of another."), "{told}");
     assert_eq!(number(&json["setting"], "documents"), 60.0);
     assert!(rows.iter().all(|row| number(&row["calibration"], "miss_every_ns") == 10_000.0), "{rows:?}");
@@ -53,6 +59,40 @@ fn a_search_in_all_configurations() {
         }
     }
     assert!(!report.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains("http"), "an address in the report");
+}
+
+/// The commands to try next name packages, examples, targets, commands and options that exist.
+fn commands_exist(told: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let next = told.split_once("To try next:\n").expect("it ends with what to try next").1.replace("\\\n", " ");
+    let commands: Vec<&str> = next.lines().take_while(|line| line.starts_with("  ")).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        // Arguments of what make starts stand in quotes.
+        let command = command.split('#').next().unwrap().replace("ARGS=", "-- ").replace('"', "");
+        let mut parts = command.split(" -- ");
+        let (start, words) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+        let start: Vec<&str> = start.split_whitespace().collect();
+        let program = match start[..] {
+            ["make", target] => {
+                let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
+                let recipe = makefile.split_once(&format!("\n{target}:\n")).expect(target).1.lines().next().unwrap();
+                assert!(recipe.contains("-p fulgurite-demo -- $(ARGS)"), "{recipe}");
+                crate::PROGRAM.into()
+            }
+            ["cargo", "run", "--release", "-p", "fulgurite", "--example", name] => {
+                assert!(root.join(format!("crates/fulgurite/examples/{name}.rs")).is_file(), "{command}");
+                continue;
+            }
+            ["cargo", "run", "--release", "-p", "fulgurite-cli"] => crate::fulgurite(),
+            _ => panic!("no program of this tree: {command}"),
+        };
+        let helps = |more: &str| {
+            let words = words.split_whitespace().chain([more, "--help"]).filter(|word| !word.is_empty());
+            Command::new(&program).args(words).output().unwrap().status.success()
+        };
+        assert!(helps("") && !helps("--no-such-option"), "{command}");
+    }
 }
 
 /// Writes some text into a directory.
