@@ -300,6 +300,28 @@ fn every_dependency_is_explained() {
     }
 }
 
+/// The crates that the table names use the dependency, and it names all products that do.
+#[test]
+fn every_dependency_names_its_users() {
+    let (manifests, mut wrong) = (manifests(), Vec::new());
+    for cells in table(&read(&root().join("docs/dependencies.md"))) {
+        let (dependency, users) = (&cells[0], &cells[2]);
+        let named: Vec<&str> = users.split(", ").filter_map(|user| user.split(' ').next()).collect();
+        for user in named.iter().filter(|user| !["all", "tests"].contains(user)) {
+            if !manifests.get(*user).is_some_and(|m| dependencies(m).contains(dependency)) {
+                wrong.push(format!("{dependency}: {user} does not use it"));
+            }
+        }
+        for (name, manifest) in &manifests {
+            let in_product = dependencies_under(manifest, |section| !section.contains("dev-dependencies"));
+            if in_product.contains(dependency) && !named.contains(&name.as_str()) && users != "all" {
+                wrong.push(format!("{dependency}: {name} uses it, and is not named"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "docs/dependencies.md:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_dependency_is_used() {
     let mut idle = Vec::new();
