@@ -130,16 +130,23 @@ impl Experiment {
             missing.is_none()
         });
     }
+    /// Turns zswap off, and notes what became of that: swap works with it too.
+    pub fn zswap_off(&mut self) {
+        if self.capabilities.zswap == "on" {
+            let off = self.helper.perform(&Request::ZswapOff);
+            self.note(match off {
+                Ok(()) => "zswap is on; for swap it was turned off, and is on again after the run.".to_owned(),
+                Err(e) => format!("zswap is on, and swap profits from it: {e:#}."),
+            });
+        }
+    }
     /// Turns a swap file on, and zswap off. A fault reads one page, as what is read ahead of random
     /// accesses is of no use.
     ///
     /// # Errors
     /// The helper's.
     pub fn swap_on(&mut self, scratch: &Path, bytes: u64) -> Result<()> {
-        if self.capabilities.zswap == "on" {
-            self.note("zswap is on; for swap it was turned off, and is on again after the run.".to_owned());
-        }
-        self.helper.perform(&Request::ZswapOff)?;
+        self.zswap_off();
         self.helper.perform(&Request::PageCluster { value: 0 })?;
         self.helper.perform(&Request::SwapOn { scratch: scratch.to_owned(), bytes })
     }
@@ -303,7 +310,10 @@ impl AsRef<Turn> for Turn {
 /// Whose turn it is in a round of `rounds`, of `count`: none is always behind the same one, and
 /// none is always first.
 pub fn order(round: u32, rounds: u32, count: usize) -> impl Iterator<Item = usize> {
-    let first = round as usize * count / (rounds as usize).max(1);
+    let (round, rounds) = (round as usize, rounds as usize);
+    // From round to round, as a machine that slowly changes would favour the first of a block of
+    // rounds. With fewer rounds than that takes, in larger steps over all.
+    let first = if rounds >= count { round } else { round * count / rounds.max(1) };
     (0..count).map(move |turn| (first + turn) % count)
 }
 

@@ -291,12 +291,8 @@ impl Session {
             let disk_bytes = swap_bytes(data_bytes, left.swapped) + swap_bytes(data_bytes, left.mapped);
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
-        if left.swapped > 0 && experiment.capabilities.zswap == "on" {
-            let off = experiment.helper.perform(&Request::ZswapOff);
-            experiment.note(match off {
-                Ok(()) => "zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned(),
-                Err(e) => format!("zswap is on, and os-swap profits from it: {e:#}."),
-            });
+        if left.swapped > 0 {
+            experiment.zswap_off();
         }
         let on_flash = named.guarded;
         let allowed = affinity::cores();
