@@ -66,6 +66,10 @@ pub fn further_ranges<M: Memory>(memory: &mut M, entry: &RootEntry) -> Result<Ve
 
 /// A container that a root can name.
 pub trait Container: Sized {
+    /// Its heap gets more addresses when it is full, so that nodes may be in several ranges. False
+    /// where all have to be in the first one.
+    const GROWS: bool = true;
+
     /// What is stored, to open it again: at most 192 bytes.
     type Root: Plain + PartialEq + Debug + Send + Sync;
     /// Its kind and what it holds, as roots keep it.
@@ -395,9 +399,11 @@ impl<C: Container> Rooted<C> {
     }
 
     /// From now on its heap gets more addresses of the directory when it is full, each time as many
-    /// as it has. Removing the container gives back all of them ([`further_ranges`]).
+    /// as it has, unless [`Container::GROWS`] is false. Removing the container gives back all of them ([`further_ranges`]).
     pub fn grow_in(&self, directory: &Arc<Directory>) {
-        self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
+        if C::GROWS {
+            self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
+        }
     }
     /// Its heap.
     pub fn heap(&self) -> &Arc<Heap> {
