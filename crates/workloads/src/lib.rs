@@ -68,7 +68,8 @@ pub struct Params {
 impl Params {
     /// The share of a workload's requests that only read, of 100.
     pub(crate) fn gets<W: Workload>(&self) -> u64 {
-        u64::from(self.gets.or(W::GETS).unwrap_or(100))
+        let own = const { W::GETS.expect("a workload with a share of its own") };
+        u64::from(self.gets.unwrap_or(own))
     }
 }
 

@@ -192,8 +192,12 @@ impl WordTable {
         }
         (number, number == next)
     }
-    /// Forgets all words and keeps the memory.
+    /// Forgets all words and keeps the memory, unless it is far more than they took.
     pub(super) fn clear(&mut self) {
+        // Clearing takes time by capacity: the longest document would slow every shorter one.
+        if self.numbers.capacity() / 16 > self.words.len() {
+            self.numbers = HashMap::default();
+        }
         self.numbers.clear();
         self.words.clear();
     }
