@@ -37,6 +37,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     if let Some(input) = &args.input {
         checks::input(input)?;
     }
+    checked_mixes(&names, &args.mix)?;
     // dram-only is the denominator, whether it was named or not.
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
@@ -115,6 +116,18 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     }
     Report { interrupted, failed: &failed, ..Report::new(&session.experiment.machine, setting, &rows) }
         .finish(&args.output, || plot(&rows))
+}
+
+/// Refuses shares that no workload here can be asked for, and one that stands twice: its rows would
+/// have the same name.
+fn checked_mixes(names: &[&'static str], mixes: &[u32]) -> Result<()> {
+    if !mixes.is_empty() && names.iter().all(|name| fulgurite_workloads::gets(name).is_none()) {
+        bad_input!("--mix is of the workloads blobs and gups, not of {}; leave it out", names.join(", "));
+    }
+    if let Some((_, mix)) = mixes.iter().enumerate().find(|(at, mix)| mixes[..*at].contains(mix)) {
+        bad_input!("--mix names {mix} twice; name it once");
+    }
+    Ok(())
 }
 
 /// Each workload, and with each share of reads that was asked for, where it can be. None: its own.

@@ -49,6 +49,8 @@ fn counts_and_times() {
     refused(&["live", "--miss-every=-10us"], &["negative"]);
     refused(&["live", "--miss-every=10"], &["\"10\" has no unit", "10us"]);
     refused(&["live", "--miss-every=10us", "--work=0"], &["cannot be used with"]);
+    refused(&["live", "--quick", "--workload=gups", "--mix=0,95,95"], &["--mix names 95 twice"]);
+    refused(&["live", "--quick", "--workload=tatp,rbt", "--mix=95"], &["--mix", "blobs and gups, not of tatp, rbt"]);
     refused(&["live", "--zipf=5"], &["0 (uniform) to 4"]);
     refused(&["tail", "--loads=0"], &["above 0%"]);
 }
@@ -152,7 +154,7 @@ fn stores() {
 fn devices() {
     let bench = |words: &[&str], parts: &[&str]| refused(&[&["device", "--quick"], words].concat(), parts);
     bench(&["--figure=deph"], &["deph", "depth"]);
-    bench(&["--dir=nowhere"], &["--dir nowhere is no directory"]);
+    bench(&["--dir=nowhere"], &["--dir nowhere is not a directory; create it"]);
     bench(&["--rounds=0"], &["--rounds"]);
     bench(&["--plot=plot.png"], &[".svg"]);
 }

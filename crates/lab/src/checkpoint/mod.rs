@@ -90,10 +90,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
         bad_input!("--data {} is not a multiple of 64 KiB", format_bytes(data_bytes));
     }
     let updates = interval.as_nanos() as u64 / WORK.as_nanos() as u64;
-    let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
-    if !directory.is_dir() {
-        bad_input!("--dir {} is no directory", directory.display());
-    }
+    let directory = checks::scratch_directory(args.place.dir.as_deref(), None)?;
     let iterations = {
         let per_million = added_work::time(1 << 20).max(1);
         (WORK.as_nanos() as u64 * (1 << 20)) / per_million

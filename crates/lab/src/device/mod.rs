@@ -23,7 +23,6 @@ use anyhow::{Context, Result};
 use fulgurite_sys::affinity;
 
 use fulgurite_harness::checks;
-use fulgurite_term::bad_input::bad_input;
 use fulgurite_term::interrupt::{Interrupt, until_interrupted};
 use fulgurite_term::machine::Machine;
 use fulgurite_term::media::nand::Scaling;
@@ -68,10 +67,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let bytes = if quick { 16 << 20 } else { 256 << 20 };
     let nand = over_nand(args, bytes, &machine)?;
     let device_core = medium::core(None)?;
-    let directory = args.place.dir.clone().unwrap_or_else(std::env::temp_dir);
-    if !directory.is_dir() {
-        bad_input!("--dir {} is no directory", directory.display());
-    }
+    let directory = checks::scratch_directory(args.place.dir.as_deref(), None)?;
     checks::space("--dir", &directory, bytes)?;
     // Two devices over memory here and in the other process, one over NAND, and some buffers.
     checks::memory(5 * bytes + (192 << 20), bytes, &machine)?;
