@@ -399,7 +399,8 @@ impl<C: Container> Rooted<C> {
     }
 
     /// From now on its heap gets more addresses of the directory when it is full, each time as many
-    /// as it has, unless [`Container::GROWS`] is false. Removing the container gives back all of them ([`further_ranges`]).
+    /// as it has, unless [`Container::GROWS`] is false. Removing the container gives back all of
+    /// them ([`further_ranges`]).
     pub fn grow_in(&self, directory: &Arc<Directory>) {
         if C::GROWS {
             self.heap.grow_on(crate::heap::Grounds { directory: directory.clone(), header: self.entry.address });
