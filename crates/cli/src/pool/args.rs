@@ -78,8 +78,8 @@ Examples:
   fulgurite pool create /dev/nvme1n1 /dev/nvme2n1 --force
 
 A pool that spans several files or devices is opened by any of them. It needs
-all of them, because it keeps no copies. The others are found next to the named
-one, or at their last paths.
+all of them, because it keeps no copies. The others are found next to the
+named one, or at their last paths.
 
 --force never overwrites anything mounted or in use, another user's file, a
 file with several names, or a symbolic link.";
