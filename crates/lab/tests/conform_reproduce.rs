@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use fulgurite_reproduce::{Effort, Report, checks, reproduce};
+use fulgurite_reproduce::{Report, checks};
 
 use crate::refused::{entries, refused, run};
 
@@ -114,11 +114,4 @@ fn a_reader_that_went_away_is_no_error() {
     drop(program.stdout.take());
     let output = program.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-}
-#[test]
-fn this_build_gives_the_bytes_of_the_tests() {
-    let all: Vec<_> = checks::all().collect();
-    let effort = Effort { shorter: 60, moves: false, threads: 2, planted: None };
-    let report = reproduce(&all, effort, Path::new("nowhere"), false, &|_| {}).unwrap();
-    assert_eq!(report.hash(), include_str!("../../reproduce/tests/short-runs.hash").trim());
 }
