@@ -212,7 +212,8 @@ Examples:
 The store's flash writes and DRAM are counted, not timed. The store decides as
 in a pool, over flash that answers at once and keeps only metadata. `full` is
 live data as a share of the pool without the reserves for reclaim, journal and
-checkpoints. The store's speed is compared with its medium (--flash), in turns.
+checkpoints. The store's speed is compared with its medium (--flash), in
+turns.
 
 --recovery times a crash until the first subpage read. Since the last
 checkpoint a quarter of the pool was written, 4 GiB at most. --sync times the

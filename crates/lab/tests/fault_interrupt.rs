@@ -106,13 +106,13 @@ fn store() {
     // While it counts overwrites.
     let left = interrupt(&["store"], None, Duration::from_secs(3));
     kept(&left, "pattern");
-    for mode in ["--recovery", "--sync"] {
+    for (mode, size, seconds) in [("--recovery", "--size=256M", 5), ("--sync", "--size=1G", 15)] {
         let words = ["store", mode, "--flash=./pool.flash", "--create", "--rounds=1000"];
         // While the file is made: there is nothing to keep.
         let left = interrupt(&[&words[..], &["--size=2G"]].concat(), None, Duration::from_millis(200));
         assert!(left.files.is_empty() || left.files == ["out.json"], "{mode} left {:?}", left.files);
         // And while it measures.
-        let left = interrupt(&[&words[..], &["--size=256M"]].concat(), None, Duration::from_secs(5));
+        let left = interrupt(&[&words[..], &[size]].concat(), None, Duration::from_secs(seconds));
         assert_eq!(left.files, ["out.json"], "{mode}");
         let json = left.json.unwrap();
         assert_eq!((&json["interrupted"], &json["setting"]["mode"]), (&true.into(), &mode[2..].into()));
