@@ -81,6 +81,22 @@ fn get(blobs: *mut fulgurite_blobs, key: &[u8]) -> Result<Vec<u8>, fulgurite_sta
     }
 }
 
+/// Puts a value, syncs, and finds it.
+fn put_durably(pool: *mut fulgurite_pool, blobs: *mut fulgurite_blobs, key: &[u8], value: &[u8]) {
+    assert_eq!(put(blobs, key, value), FULGURITE_OK, "{}", last());
+    // SAFETY: the handle is the caller's.
+    assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
+    assert_eq!(get(blobs, key).as_deref(), Ok(value));
+}
+
+fn close(pool: *mut fulgurite_pool, blobs: *mut fulgurite_blobs) {
+    // SAFETY: the handles are the caller's, which uses them no more.
+    unsafe {
+        fulgurite_blobs_free(blobs);
+        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
+
 /// The number of a test's child, or none in the run of all tests.
 fn directory() -> Option<PathBuf> {
     std::env::var_os(DIRECTORY).map(PathBuf::from)
@@ -529,11 +545,7 @@ fn a_filter_of_system_calls_is_an_error_at_most() {
         let blobs = open_blobs(pool, c"b".as_ptr());
         let found = get(blobs, b"key").unwrap();
         assert!(found == b"after" || found == b"before", "{found:?}");
-        // SAFETY: handles of this function.
-        unsafe {
-            fulgurite_blobs_free(blobs);
-            assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
-        }
+        close(pool, blobs);
     }
     testkit::figure(27, "processes under filters of system calls", 2);
 }
@@ -548,10 +560,7 @@ fn works_until_it_is_told_to_end() {
     let blobs = open_blobs(pool, c"b".as_ptr());
     for round in 0u64.. {
         let key = (round % 50).to_le_bytes();
-        assert_eq!(put(blobs, &key, b"what a debugger looks for"), FULGURITE_OK, "{}", last());
-        // SAFETY: handles of this function.
-        assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
-        assert_eq!(get(blobs, &key).as_deref(), Ok(&b"what a debugger looks for"[..]));
+        put_durably(pool, blobs, &key, b"what a debugger looks for");
         if round == 50 {
             std::fs::write(directory.join("works"), "").unwrap();
         }
@@ -559,11 +568,7 @@ fn works_until_it_is_told_to_end() {
             break;
         }
     }
-    // SAFETY: handles of this function.
-    unsafe {
-        fulgurite_blobs_free(blobs);
-        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
-    }
+    close(pool, blobs);
 }
 
 /// Reads all memory of another process that can be read, and counts where a value is in it.
@@ -625,16 +630,9 @@ fn uses_a_pool() {
     let pool = start_pool(&directory.join("pool"));
     let blobs = open_blobs(pool, c"b".as_ptr());
     for key in 0..50u8 {
-        assert_eq!(put(blobs, &[key], b"value"), FULGURITE_OK, "{}", last());
-        // SAFETY: handles of this function.
-        assert_eq!(unsafe { fulgurite_sync(pool, null_mut()) }, FULGURITE_OK, "{}", last());
-        assert_eq!(get(blobs, &[key]).as_deref(), Ok(&b"value"[..]));
+        put_durably(pool, blobs, &[key], b"value");
     }
-    // SAFETY: handles of this function.
-    unsafe {
-        fulgurite_blobs_free(blobs);
-        assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
-    }
+    close(pool, blobs);
 }
 
 #[test]

@@ -117,11 +117,9 @@ fn a_killed_benchmark_leaves_nothing() {
         assert!(program.try_wait().unwrap().is_none(), "the benchmark ended by itself");
         swaps_with(&here)
     });
-    let groups = || {
-        let text = std::fs::read_dir("/sys/fs/cgroup/memory").or_else(|_| std::fs::read_dir("/sys/fs/cgroup"));
-        let ours = |name: &str| name.contains("-turns-");
-        text.unwrap().flatten().filter(|e| ours(&e.file_name().to_string_lossy())).map(|e| e.path()).collect::<Vec<_>>()
-    };
+    // The helper is the program's child, and its process id is in their names.
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.id())).unwrap();
+    let groups = || children.split_whitespace().flat_map(groups_of).collect::<Vec<_>>();
     within(PATIENCE, "no cgroup was made", || !groups().is_empty());
     let made = groups();
     program.kill().unwrap();
