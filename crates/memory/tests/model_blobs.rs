@@ -485,7 +485,12 @@ fn keys_and_values_at_their_limits() {
     let mut memory = plain();
     let (blobs, heap) = ordered(&mut memory, 1 << 12, 4);
     // Each a prefix of the next, the empty one too.
-    let keys: Vec<Vec<u8>> = [0, 1, 8, 100, KEY_BYTES_MAX - 1, KEY_BYTES_MAX].iter().map(|len| vec![0; *len]).collect();
+    let lengths = [0, 1, 8, 100, KEY_BYTES_MAX - 1, KEY_BYTES_MAX];
+    let mut keys: Vec<Vec<u8>> = lengths.iter().map(|len| vec![0; *len]).collect();
+    if !fulgurite_testkit::is_full() {
+        // A removal looks all layers up for each that it empties, and without optimisation that takes long.
+        keys[5][200] = 1;
+    }
     for (i, key) in keys.iter().enumerate() {
         assert_eq!(blobs.put(&mut memory, key, &[i as u8]), Ok(false));
     }
