@@ -213,18 +213,20 @@ fn refuse_newer(page: &PageBuffer, pool: PoolId, place: u32) -> Result<(), Recov
 fn is_sane(record: &Record, state: &State) -> bool {
     let g = state.geometry();
     let place_ok = |place: u64| place < u64::from(g.flash_pages());
+    // Behind the superblock and the anchors, which reclaim would overwrite.
+    let data_ok = |place: u64| place >= u64::from(g.first_of(FIRST_EXTENT)) && place_ok(place);
     match record {
         Record::Write { page, start, valid, status, .. } => {
             let entry =
                 fulgurite_format::PageEntry::new(*start, fulgurite_format::EntryIndex::NONE, *valid, 0, *status);
-            *page < g.pages() && place_ok(start.0) && crate::state::held(entry).all(|h| place_ok(h.place.into()))
+            *page < g.pages() && place_ok(start.0) && crate::state::held(entry).all(|h| data_ok(h.place.into()))
         }
         Record::Status { page, .. } => *page < g.pages(),
         Record::Move { page, from, to, subpages, .. } => {
             *page < g.pages()
                 && *subpages != 0
-                && place_ok(from.0)
-                && place_ok(to.0)
+                && data_ok(from.0)
+                && data_ok(to.0)
                 && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
         }
         Record::Bad { place } => place_ok(place.0),
@@ -609,6 +611,8 @@ mod tests {
         // contiguous, there are as many as exist.
         assert!(write(0, 304, 0x8000, plain) && !write(0, 305, 0x8000, plain));
         assert!(write(0, 319, 0x8000, packed) && write(0, 318, 0x8001, packed) && !write(0, 319, 0x8001, packed));
+        let first = u64::from(G.first_of(FIRST_EXTENT));
+        assert!(write(0, first, 1, plain) && !write(0, first - 1, 1, plain) && write(0, first - 1, 2, plain));
         let status = |page| sane(Record::Status { page, status: plain });
         assert!(status(9) && !status(10));
         let moved =
@@ -616,6 +620,7 @@ mod tests {
         assert!(moved(9, 1, 319, 319) && !moved(10, 1, 40, 40) && !moved(9, 0, 40, 40));
         assert!(!moved(9, 1, 320, 40) && !moved(9, 1, 40, 320));
         assert!(moved(9, 0b101, 40, 318) && !moved(9, 0b101, 40, 319));
+        assert!(moved(9, 1, first, first) && !moved(9, 1, first - 1, 40) && !moved(9, 1, 40, first - 1));
         let bad = |place| sane(Record::Bad { place: FlashPage(place) });
         assert!(bad(0) && bad(319) && !bad(320));
         let wear = |extent, count| {
