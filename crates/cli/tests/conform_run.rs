@@ -433,7 +433,8 @@ impl Connection {
 struct Data {
     keys: u32,
     value_bytes: usize,
-    /// The least multiple of its cap that they are, with redis' own bytes.
+    /// The cap in MiB, and the least multiple of it that they are, with redis' own bytes.
+    cap_mib: u64,
     times: u64,
 }
 
@@ -466,11 +467,6 @@ impl Data {
     }
 }
 
-/// The cap of redis, in MiB, and how many values of 5,000 bytes are four times as much.
-fn redis_size() -> (u64, u32) {
-    if is_full() { (36, 28_000) } else { (20, 16_000) }
-}
-
 /// A redis under `fulgurite run` that has the data, and the digest that it has without us, too.
 /// None where this machine cannot.
 fn loaded(
@@ -483,7 +479,7 @@ fn loaded(
         println!("SKIPPED: no redis-server; apt-get install redis-server");
         return None;
     }
-    let (cap, dram) = (redis_size().0 << 20, format!("{}M", redis_size().0));
+    let (cap, dram) = (data.cap_mib << 20, format!("{}M", data.cap_mib));
     let mut redis = Redis::start(Command::new("redis-server"), directory);
     let mut connection = redis.connect().expect("redis runs without us");
     let expected = data.load(&mut connection);
@@ -509,8 +505,8 @@ fn loaded(
 #[test]
 fn redis_holds_four_times_its_cap() {
     let directory = tempfile::tempdir().unwrap();
-    let (mib, keys) = redis_size();
-    let (cap, data) = (mib << 20, Data { keys, value_bytes: 5_000, times: 4 });
+    let (cap_mib, keys) = if is_full() { (36, 28_000) } else { (20, 16_000) };
+    let (cap, data) = (cap_mib << 20, Data { keys, value_bytes: 5_000, cap_mib, times: 4 });
     let group = Group::new("redis", cap);
     let Some((expected, redis, mut connection)) = loaded(&data, group.as_ref(), directory.path(), &[]) else { return };
     // What is saved is the state of this moment, whatever is written meanwhile.
@@ -550,8 +546,8 @@ fn redis_holds_four_times_its_cap() {
 fn redis_holds_its_values_as_objects() {
     let directory = tempfile::tempdir().unwrap();
     let (keys, times) = if is_full() { (130_000, 4) } else { (30_000, 1) };
-    let data = Data { keys, value_bytes: 1_000, times };
-    let cap = redis_size().0 << 20;
+    let data = Data { keys, value_bytes: 1_000, cap_mib: 36, times };
+    let cap = data.cap_mib << 20;
     let group = Group::new("redis-objects", cap);
     let words = ["--objects"];
     let Some((_, redis, mut connection)) = loaded(&data, group.as_ref(), directory.path(), &words) else { return };

@@ -311,8 +311,8 @@ fn run_and_kill(path: &Path, time: Duration, halves: bool, history: &mut History
 /// Transactions that are kept for each kill, at least.
 const OF_A_KILL: u64 = 20;
 
-/// Kills this number of times, and more often where the machine does so much else that too few
-/// transactions were kept. Returns how many were, or what is wrong.
+/// Kills this number of times, and more often where a busy machine has kept too few
+/// transactions. Returns how many were kept, or what is wrong.
 fn kill(kills: u64, random: &mut Random, objects: bool, halves: bool) -> Result<u64, String> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join(if objects { OBJECTS } else { "pool" });

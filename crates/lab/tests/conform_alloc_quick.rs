@@ -10,13 +10,24 @@ use serde_json::Value;
 use crate::quick::{bench_and_table, is_left_out, number, rows, whole};
 use crate::refused::refused;
 
-const CONFIGS: [&str; 7] =
-    ["object-per-page", "object-per-page-compatible", "memory-page", "memory-page-in-line", "os-swap", "mmap", "blobs"];
+/// All configurations in a full run, else one of each kind.
+fn configs() -> &'static [&'static str] {
+    let all = &[
+        "object-per-page",
+        "memory-page",
+        "os-swap",
+        "blobs",
+        "object-per-page-compatible",
+        "memory-page-in-line",
+        "mmap",
+    ];
+    if fulgurite_testkit::is_full() { all } else { &all[..4] }
+}
 
 /// Runs programs on little data in all configurations. Those that this machine cannot run are said.
 fn run(directory: &Path, words: &[&str]) {
-    let configs = CONFIGS.join(",");
-    let all = ["alloc", "--dir", ".", "--data", "40M", "--dram", "4M", "--config", &configs];
+    let list = configs().join(",");
+    let all = ["alloc", "--dir", ".", "--data", "40M", "--dram", "4M", "--config", &list];
     let (json, drawing, told) = bench_and_table(directory, &[&all, words].concat());
     whole(&json, &drawing);
     let notes = json["setting"]["notes"].to_string();
@@ -26,7 +37,7 @@ fn run(directory: &Path, words: &[&str]) {
         let hashes: BTreeSet<String> =
             all.iter().filter(|row| row["workload"] == workload).map(|row| row["work_hash"].to_string()).collect();
         assert!(hashes.len() == 1 && !hashes.contains("null"), "{workload}: {hashes:?}");
-        for config in CONFIGS {
+        for config in configs().iter().copied() {
             let is_this = |row: &&Value| row["workload"] == workload && row["config"] == config;
             let these: Vec<&Value> = all.iter().filter(is_this).collect();
             assert!(!these.is_empty() || is_left_out(config, &told), "{config}: {notes}");

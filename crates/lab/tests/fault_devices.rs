@@ -97,8 +97,8 @@ fn a_mounted_device_is_refused_and_as_it_was() {
         assert!(message.contains("one process at a time") && message.contains("--workers"), "{message}");
         assert!(std::fs::read(&image).unwrap() == before, "something was written to a device that was refused");
     }
-    // In a full run several times: the device's own measurement writes between rounds, while the runtime has cold
-    // frames to write.
+    // In a full run several times: the device's own measurement writes between rounds, while the
+    // runtime has cold frames to write.
     for _ in 0..if fulgurite_testkit::is_full() { 4 } else { 1 } {
         let output = run(directory.path(), &[&flash, "--force"]);
         assert!(output.status.success(), "unmounted: {}", String::from_utf8_lossy(&output.stderr));

@@ -92,20 +92,20 @@ fn tail_keeps_the_loads_before() {
 
 #[test]
 fn live_keeps_the_other_configurations() {
-    let words = ["live", "--workload=hash-table", "--config=fulgurite", "--rounds=200", "--work=0"];
+    let words = ["live", "--workload=hash-table", "--config=fulgurite", "--rounds=100", "--work=0"];
     let (json, told) = lose(&words, "__child", Duration::from_secs(4));
     let sentences = failed(&json, &told);
     assert!(sentences[0].starts_with("hash-table: fulgurite: "), "{sentences:?}");
     let rows = json["rows"].as_array().unwrap();
     let rounds = |config: &str| rows.iter().find(|r| r["config"] == config).and_then(|r| r["rounds"].as_u64());
-    assert_eq!(rounds("dram-only"), Some(200), "{rows:?}");
-    assert!(rounds("fulgurite").is_none_or(|rounds| rounds < 200), "{rows:?}");
+    assert_eq!(rounds("dram-only"), Some(100), "{rows:?}");
+    assert!(rounds("fulgurite").is_none_or(|rounds| rounds < 100), "{rows:?}");
 }
 
 #[test]
 fn live_keeps_all_results_without_its_helper() {
-    let words = ["live", "--workload=array-swap", "--config=fulgurite,os-swap", "--rounds=100", "--work=1us"];
-    let words = [&words[..], &["--data=192M", "--dram=16M"]].concat();
+    let words = ["live", "--workload=array-swap", "--config=fulgurite,os-swap", "--rounds=50", "--work=1us"];
+    let words = [&words[..], &["--data=128M", "--dram=16M"]].concat();
     if !able() {
         return println!("SKIPPED: no right to swap and to make cgroups");
     }
@@ -114,7 +114,7 @@ fn live_keeps_all_results_without_its_helper() {
     assert!(sentences.contains("os-swap"), "{sentences}");
     let rows = json["rows"].as_array().unwrap();
     let dram_only = rows.iter().find(|row| row["config"] == "dram-only").expect("what was measured is kept");
-    assert_eq!(dram_only["rounds"], 100, "{rows:?}");
+    assert_eq!(dram_only["rounds"], 50, "{rows:?}");
 }
 
 /// Whether the kernel lets us swap and make cgroups.

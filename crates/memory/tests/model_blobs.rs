@@ -488,7 +488,7 @@ fn keys_and_values_at_their_limits() {
     let lengths = [0, 1, 8, 100, KEY_BYTES_MAX - 1, KEY_BYTES_MAX];
     let mut keys: Vec<Vec<u8>> = lengths.iter().map(|len| vec![0; *len]).collect();
     if !fulgurite_testkit::is_full() {
-        // A removal looks all layers up for each that it empties, and without optimisation that takes long.
+        // A removal searches from the top for each layer that it empties, which takes long here.
         keys[5][200] = 1;
     }
     for (i, key) in keys.iter().enumerate() {

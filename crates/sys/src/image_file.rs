@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::Arena;
-use crate::descriptors::above_standard;
+use crate::descriptors::{LOWEST, above_standard, while_taken};
 
 /// Bytes of one write: large enough that a device is busy, small enough that a short one is made up
 /// for soon.
@@ -62,7 +62,7 @@ impl ImageFile {
     /// When the range is not inside the arena, or `len` is no multiple of 4096.
     pub fn write(&self, arena: &Arena, len: usize) -> io::Result<()> {
         assert!(len.is_multiple_of(4096), "{len} bytes are no whole pages");
-        above_standard(|| self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut()))
+        while_taken(|| self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut()))
     }
 
     /// As [`Self::write`], in a child process: it writes the bytes as they are now. The caller
@@ -99,7 +99,7 @@ impl ImageFile {
             (pid, error)
         };
         // The child opens its file while what takes 0, 1 and 2 is open in it as well.
-        let (pid, error) = above_standard(child);
+        let (pid, error) = while_taken(child);
         if pid < 0 { Err(error) } else { Ok(ImageChild { pid: Some(pid) }) }
     }
 
@@ -132,6 +132,18 @@ impl ImageFile {
         }
         if fd < 0 {
             return Err(io::Error::last_os_error());
+        }
+        if fd < LOWEST {
+            // Another thread has closed a low one just then.
+            // SAFETY: takes numbers, and the descriptor that was opened above.
+            let higher = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, LOWEST) };
+            let error = io::Error::last_os_error();
+            // SAFETY: it was opened above and is closed once, here.
+            unsafe { libc::close(fd) };
+            if higher < 0 {
+                return Err(error);
+            }
+            fd = higher;
         }
         let written = Self::write_all(fd, base, len, buffer);
         // SAFETY: the descriptor was opened above and is closed once, here.
@@ -297,13 +309,14 @@ mod tests {
         assert!(ImageFile::new(&path, "a/b").is_err() && ImageFile::new(&path.join("none"), "image").is_err());
         std::fs::remove_dir_all(&path).unwrap();
     }
-    /// The descriptor through which a process writes an image that is not whole yet.
+    /// The descriptor through which a process writes an image that is not whole yet. For a moment
+    /// it may be a lower one, to which nothing is written.
     fn descriptor_of(process: &str) -> Option<i32> {
         let open = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
         let mut images = open.filter(|fd| {
             std::fs::read_link(fd.path()).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b"/image.new"))
         });
-        images.next()?.file_name().to_str()?.parse().ok()
+        images.next()?.file_name().to_str()?.parse().ok().filter(|fd| *fd >= LOWEST)
     }
     #[test]
     fn its_descriptors_are_3_and_up() {
@@ -326,14 +339,14 @@ mod tests {
             (0..1000).find_map(|_| descriptor_of(&writes.pid.unwrap().to_string()))
         });
         child.unwrap().wait().unwrap();
-        assert!(of_child.is_some_and(|fd| fd >= crate::descriptors::LOWEST), "{of_child:?}");
+        assert!(of_child.is_some());
         let of_caller = std::thread::scope(|scope| {
             let done = scope.spawn(|| (0..20).for_each(|_| image.write(&arena, len).unwrap()));
             let seen = until_seen("self");
             done.join().unwrap();
             seen
         });
-        assert!(of_caller.is_some_and(|fd| fd >= crate::descriptors::LOWEST), "{of_caller:?}");
+        assert!(of_caller.is_some());
         std::fs::remove_dir_all(&path).unwrap();
     }
 }

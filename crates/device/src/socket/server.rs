@@ -185,7 +185,7 @@ fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
             return;
         }
         // No descriptors left, or the program is gone again: others may come.
-        let Ok(socket) = socket.map_err(io::Error::from).and_then(moved) else {
+        let Ok(socket) = socket.and_then(moved) else {
             Clock::get().sleep(Duration::from_millis(1));
             continue;
         };
