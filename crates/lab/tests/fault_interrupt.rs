@@ -38,7 +38,7 @@ fn live() {
     }
     // So few configurations that rounds have ended, later on a machine that does much else.
     let words = ["live", "--quick", "--rounds=1000", "--work=0", "--workload=hash-table"];
-    let words = [&words[..], &["--config=fulgurite"]].concat();
+    let words = [&words[..], &["--config=fulgurite", "--data=64M", "--dram=8M"]].concat();
     let (printed, _) = [5, 15, 45]
         .map(Duration::from_secs)
         .into_iter()
