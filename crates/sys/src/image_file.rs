@@ -309,14 +309,16 @@ mod tests {
         assert!(ImageFile::new(&path, "a/b").is_err() && ImageFile::new(&path.join("none"), "image").is_err());
         std::fs::remove_dir_all(&path).unwrap();
     }
-    /// The descriptor through which a process writes an image that is not whole yet. For a moment
-    /// it may be a lower one, to which nothing is written.
+    /// The descriptor through which a process has begun to write an image. For a moment a file may
+    /// have a lower one, through which nothing is written.
     fn descriptor_of(process: &str) -> Option<i32> {
         let open = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
-        let mut images = open.filter(|fd| {
-            std::fs::read_link(fd.path()).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b"/image.new"))
-        });
-        images.next()?.file_name().to_str()?.parse().ok().filter(|fd| *fd >= LOWEST)
+        let is_image =
+            |fd: &Path| std::fs::read_link(fd).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b"/image.new"));
+        // Checked before and after, because another file may have the number by then.
+        let has_bytes = |fd: &Path| std::fs::metadata(fd).is_ok_and(|file| file.len() > 0);
+        let mut images = open.filter(|fd| is_image(&fd.path()) && has_bytes(&fd.path()) && is_image(&fd.path()));
+        images.next()?.file_name().to_str()?.parse().ok()
     }
     #[test]
     fn its_descriptors_are_3_and_up() {
@@ -339,14 +341,14 @@ mod tests {
             (0..1000).find_map(|_| descriptor_of(&writes.pid.unwrap().to_string()))
         });
         child.unwrap().wait().unwrap();
-        assert!(of_child.is_some());
+        assert!(of_child.is_some_and(|fd| fd >= LOWEST), "{of_child:?}");
         let of_caller = std::thread::scope(|scope| {
             let done = scope.spawn(|| (0..20).for_each(|_| image.write(&arena, len).unwrap()));
             let seen = until_seen("self");
             done.join().unwrap();
             seen
         });
-        assert!(of_caller.is_some());
+        assert!(of_caller.is_some_and(|fd| fd >= LOWEST), "{of_caller:?}");
         std::fs::remove_dir_all(&path).unwrap();
     }
 }
