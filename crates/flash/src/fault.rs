@@ -301,6 +301,8 @@ impl Queue for FaultyQueue {
         }
         if std::mem::replace(&mut self.released, state.released) != state.released {
             self.held.iter_mut().for_each(|(_, polls)| *polls = 0);
+            // Of those as well that the medium within has not ended yet.
+            self.late.fill(0);
         }
         let slots = &mut self.slots;
         self.held.retain_mut(|(completion, polls)| {

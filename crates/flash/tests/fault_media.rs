@@ -165,6 +165,28 @@ fn late_completions_come_after_a_number_of_polls() {
 }
 
 #[test]
+fn late_requests_end_when_they_are_told_to_wherever_they_are() {
+    let late = |polls| FaultPlan::rule(None, When::Nth(1), Fault::Late { polls });
+    // When they are told to end, the medium within has ended the request, or has not yet.
+    for (within, counts) in [(0, [0, 1, 0, 0, 0]), (3, [0, 0, 0, 1, 0])] {
+        let flash = FaultyFlash::new(faulty(late(within)), late(u32::MAX));
+        let mut queue = flash.open_queue(arena(1), 1, Arc::new(Notifier::new().unwrap())).unwrap();
+        queue.submit(request(0, Op::Read, 0, 0)).unwrap();
+        queue.flush().unwrap();
+        let mut completions = Vec::new();
+        let found: Vec<usize> = (0..5)
+            .map(|poll| {
+                if poll == 1 {
+                    flash.end_late();
+                }
+                queue.poll(&mut completions)
+            })
+            .collect();
+        assert_eq!(found, counts);
+    }
+}
+
+#[test]
 fn reordering_loses_and_repeats_nothing() {
     let seed = seed();
     println!("seed {seed}");
