@@ -26,9 +26,14 @@ const OF_JEMALLOC: [&[&str]; 2] =
 /// Where Debian has jemalloc (libjemalloc2).
 const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 
-/// Options of a run with enough flash in a directory. With objects, pages have half of it.
+/// Options of a run with enough flash in a directory: jemalloc asks for more than twice what the
+/// program holds. With objects, pages have half of it.
 fn options<'a>(flash: &'a Path, of_way: &[&'a str]) -> Vec<&'a str> {
-    let size = if of_way.contains(&"--objects") { "320M" } else { "160M" };
+    let size = match (is_full(), of_way.contains(&"--objects")) {
+        (false, false) => "160M",
+        (false, true) | (true, false) => "320M",
+        (true, true) => "640M",
+    };
     [&["--dram", "20M", "--flash", flash.to_str().unwrap(), "--flash-size", size], of_way, &["--"]].concat()
 }
 

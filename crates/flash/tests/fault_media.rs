@@ -165,9 +165,9 @@ fn late_completions_come_after_a_number_of_polls() {
 }
 
 #[test]
-fn late_requests_end_when_they_are_told_to_wherever_they_are() {
+fn late_requests_end_at_a_call_wherever_they_are() {
     let late = |polls| FaultPlan::rule(None, When::Nth(1), Fault::Late { polls });
-    // When they are told to end, the medium within has ended the request, or has not yet.
+    // By then the medium within has ended the request, or has not yet.
     for (within, counts) in [(0, [0, 1, 0, 0, 0]), (3, [0, 0, 0, 1, 0])] {
         let flash = FaultyFlash::new(faulty(late(within)), late(u32::MAX));
         let mut queue = flash.open_queue(arena(1), 1, Arc::new(Notifier::new().unwrap())).unwrap();

@@ -7,4 +7,5 @@ mod conform_circles;
 mod conform_figures;
 mod conform_layers;
 mod conform_prose;
+mod conform_soak;
 mod conform_tidy;

@@ -490,6 +490,46 @@ mod tests {
         }
     }
     #[test]
+    fn fault_what_a_denied_ring_never_took_ends_by_its_error() {
+        let directory = tempfile::tempdir().unwrap();
+        for (i, backend) in [FileBackend::Uring, FileBackend::UringUnregistered].into_iter().enumerate() {
+            let path = directory.path().join(i.to_string());
+            let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
+            let frames = Arc::new(Arena::anonymous(4 * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let mut queue = match flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    println!("{backend:?} is not tested here: {error}");
+                    continue;
+                }
+            };
+            // A sleep puts the poll of the notifier into the ring, which stays there.
+            queue.wait(Some(Duration::from_millis(1)));
+            assert_eq!(one(&mut *queue, Op::Write, 3), Ok(()));
+            // A filter of system calls denies each entry from now on (`EPERM`).
+            lock(&flash.medium.refusals).extend([1; 2]);
+            let ops = [Op::Write, Op::Write, Op::Read, Op::Flush];
+            for (at, op) in ops.into_iter().enumerate() {
+                let (tag, frame) = (at as u64, FrameIndex(at as u32));
+                queue.submit(crate::Request { tag, frame, ..request(op, at as u32) }).unwrap();
+            }
+            let denied = Err(FlashError::Io(1));
+            assert_eq!(queue.flush(), denied);
+            let mut ended = Vec::new();
+            assert_eq!(queue.poll(&mut ended), ops.len(), "{backend:?}");
+            assert!(ended.iter().all(|completion| completion.result == denied), "{ended:?}");
+            assert_eq!(queue.in_flight(), 0);
+            // The kernel would take them by now, and is not asked. What comes later is refused.
+            queue.submit(request(Op::Read, 3)).unwrap();
+            queue.wait(Some(Duration::from_millis(1)));
+            ended.clear();
+            assert_eq!((queue.poll(&mut ended), ended[0].result), (1, denied));
+            assert_eq!((queue.poll(&mut ended), queue.in_flight()), (0, 0));
+            drop(queue);
+            assert_eq!(Arc::strong_count(&frames), 1, "{backend:?}: the kernel has nothing of the ring");
+        }
+    }
+    #[test]
     fn fault_a_run_that_is_not_done_whole_is_taken_apart() {
         let directory = tempfile::tempdir().unwrap();
         let backends = [

@@ -12,9 +12,9 @@
 //!
 //! Invariants: a request waits in a batch, is alone in the ring, or is linked into a run whose
 //! first one names it there. A stage is free, or belongs to one run that the kernel has not ended.
-//! A request in the ring ends only by the kernel's completion. When the ring itself fails, nothing
-//! new is taken. What the kernel has stays in flight until its completion is found or the queue is
-//! dropped.
+//! A request that the kernel has taken ends only by its completion. When the ring itself fails,
+//! nothing new is taken. What the kernel has stays in flight until its completion is found or the
+//! queue is dropped. What it never took ends by the ring's error, once it has nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -333,6 +333,11 @@ impl UringQueue {
     }
 }
 
+/// Whether the kernel may be entered later, where it was not now.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EINTR | EBUSY | EAGAIN | ENOMEM))
+}
+
 impl Queue for UringQueue {
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         if self.in_flight() >= self.slots.depth() {
@@ -370,11 +375,19 @@ impl Queue for UringQueue {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         if let Some(error) = self.failed {
-            // What was pushed and not handed over: the kernel may take it after all.
-            let _ = self.ring.submit();
             // It never sees what was not even pushed.
             while let Some((_, slot)) = self.batch.pop().or_else(|| self.reads.pop()) {
                 self.end(slot, Err(error), completions);
+            }
+            // What was pushed and not handed over: the kernel may take it after all, unless it says
+            // that this thread must not ask.
+            let submitted = self.medium.scripted_refusal().map_or_else(|| self.ring.submit(), Err);
+            let is_denied = submitted.is_err_and(|error| !is_passing(&error));
+            if is_denied && self.slots.in_use() > 0 && self.ring.abandon() {
+                self.again.clear();
+                for slot in self.slots.taken() {
+                    self.end(slot, Err(error), completions);
+                }
             }
         }
         let ended = &mut self.ended;

@@ -321,48 +321,54 @@ impl<V: Plain, L: Latch> RedBlackTree<V, L> {
     /// # Errors
     /// [`AccessError::Corrupt`] with what was found; what the memory says.
     pub fn check<M: Memory>(&self, memory: &mut M, mut each: impl FnMut(u64, V)) -> Result<u64, AccessError> {
-        let (mut previous, mut count) = (None, 0);
-        let root = memory.load(self.cell)?;
-        self.check_subtree(memory, root, (true, 0), &mut |node, key, value| {
-            if previous.is_some_and(|previous| previous >= key) {
-                return Err(corrupt("red-black tree order", node));
+        /// What is left to be done. A job's stack has no room for a call a level.
+        enum Step<V> {
+            Enter { at: Address, parent: Address, parent_is_red: bool, blacks: u64, depth: usize },
+            Visit { node: Address, key: u64, value: V },
+        }
+        let (mut previous, mut count, mut height) = (None, 0, None);
+        let (at, parent) = (memory.load(self.cell)?, Address::NULL);
+        let mut steps = vec![Step::Enter { at, parent, parent_is_red: true, blacks: 0, depth: 0 }];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Visit { node, key, value } => {
+                    if previous.is_some_and(|previous| previous >= key) {
+                        return Err(corrupt("red-black tree order", node));
+                    }
+                    (previous, count) = (Some(key), count + 1);
+                    each(key, value);
+                }
+                Step::Enter { at, parent, blacks, .. } if at.is_null() => {
+                    // Every path down has as many black nodes.
+                    let expected = *height.get_or_insert(blacks);
+                    if blacks != expected {
+                        let what = "red-black tree black height";
+                        return Err(AccessError::Corrupt { what, at: parent, expected, got: blacks });
+                    }
+                }
+                Step::Enter { at, parent_is_red, blacks, depth, .. } => {
+                    if depth == DEPTH_MAX {
+                        return Err(corrupt("red-black tree depth", at));
+                    }
+                    let node = self.bounds.node(at)?;
+                    let view = memory.view(node, VALUE_AT + size_of::<V>())?;
+                    let (links, key, value) = (view.load::<Links>(0), view.load(KEY_AT), view.load(VALUE_AT));
+                    if links.is_red() && parent_is_red {
+                        return Err(corrupt("red-black tree: red root, or red below red", node));
+                    }
+                    let blacks = blacks + u64::from(!links.is_red());
+                    let below = |side| Step::Enter {
+                        at: links.child(side),
+                        parent: node,
+                        parent_is_red: links.is_red(),
+                        blacks,
+                        depth: depth + 1,
+                    };
+                    steps.extend([below(Side::Right), Step::Visit { node, key, value }, below(Side::Left)]);
+                }
             }
-            (previous, count) = (Some(key), count + 1);
-            each(key, value);
-            Ok(())
-        })?;
+        }
         Ok(count)
-    }
-
-    /// Returns the number of black nodes on every path down. `parent_is_red`, `depth`: of its root.
-    fn check_subtree<M: Memory>(
-        &self,
-        memory: &mut M,
-        at: Address,
-        (parent_is_red, depth): (bool, usize),
-        each: &mut impl FnMut(Address, u64, V) -> Result<(), AccessError>,
-    ) -> Result<u64, AccessError> {
-        if at.is_null() {
-            return Ok(0);
-        }
-        if depth == DEPTH_MAX {
-            return Err(corrupt("red-black tree depth", at));
-        }
-        let node = self.bounds.node(at)?;
-        let view = memory.view(node, VALUE_AT + size_of::<V>())?;
-        let (links, key, value) = (view.load::<Links>(0), view.load(KEY_AT), view.load(VALUE_AT));
-        if links.is_red() && parent_is_red {
-            return Err(corrupt("red-black tree: red root, or red below red", node));
-        }
-        let below = (links.is_red(), depth + 1);
-        let left = self.check_subtree(memory, links.child(Side::Left), below, each)?;
-        each(node, key, value)?;
-        let right = self.check_subtree(memory, links.child(Side::Right), below, each)?;
-        if left != right {
-            let what = "red-black tree black height";
-            return Err(AccessError::Corrupt { what, at: node, expected: left, got: right });
-        }
-        Ok(left + u64::from(!links.is_red()))
     }
 }
 
