@@ -1,6 +1,6 @@
-//! Goal: `make soak` can reach what it is to reach. Method: each aim of `scripts/figures` has a test
-//! that reports it, found by its words, and `scripts/soak` has a line for its row and the crate of
-//! that test.
+//! Goal: `make soak` can reach what it is to reach. Method: each aim of `scripts/figures` has a
+//! test that reports it, found by its words, and `scripts/soak` has a line for its row and the
+//! crate of that test.
 
 use crate::tree::{files, none};
 
