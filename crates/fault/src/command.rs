@@ -44,7 +44,7 @@ impl Reply {
     }
 }
 
-/// Commands on their backend.
+/// Commands on their way.
 #[derive(Debug)]
 pub struct Commands {
     queue: Mutex<VecDeque<(Command, Arc<Reply>)>>,

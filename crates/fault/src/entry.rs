@@ -145,7 +145,7 @@ impl FaultEntry {
         Ok(())
     }
 
-    /// The pager, when no fork is under backend.
+    /// The pager, when no fork is under way.
     fn take(&self) -> MutexGuard<'_, Option<Box<Pager>>> {
         let mut pager = lock(&self.pager);
         while pager.as_ref().is_some_and(|pager| pager.winds_down) {

@@ -38,10 +38,10 @@ use crate::pager::{Pager, Parts};
 use crate::space::Space;
 use crate::statistics::Statistics;
 
-/// How long a fork waits for what is under backend.
+/// How long a fork waits for what is under way.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// A fork that is under backend. See the module.
+/// A fork that is under way. See the module.
 pub struct Forking {
     /// Where the child will sit; none where it gets no memory of flash.
     seat: Option<u32>,

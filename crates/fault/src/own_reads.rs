@@ -14,7 +14,7 @@
 //! did of each completion, and that interrupts system calls of the program as a signal would.
 //!
 //! Invariants: a request that was taken aside ends by [`Divided`] as any other, once. A queue has
-//! no more than one request. A fork waits for such reads as for all that is under backend.
+//! no more than one request. A fork waits for such reads as for all that is under way.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -84,7 +84,7 @@ enum Waiting {
     Fiber,
 }
 
-/// A fault that is under backend.
+/// A fault that is under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     subpage: u32,

@@ -30,7 +30,7 @@ pub struct RoundsArgs {
 /// What every benchmark has that builds data.
 #[derive(Clone, Debug, Args)]
 pub struct DataArgs {
-    /// Bytes of data [default: 256M to 2G, by the benchmark; less with --quick]. A power of two for
+    /// Bytes of data [default: 512M to 2G, by the benchmark; less with --quick]. A power of two for
     /// `micro`.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
@@ -161,8 +161,8 @@ pub struct StoreArgs {
     #[arg(long, conflicts_with = "sync")]
     pub recovery: bool,
     /// Measure the time to write and sync a number of dirty bytes, compared with plain large writes
-    /// to the same medium. Also measure this for a running program, with the time that its writers
-    /// wait at the gate and its readers wait.
+    /// to the same medium. Also measure this for a running program, with how long its gate is
+    /// closed.
     #[arg(long)]
     pub sync: bool,
     /// Size of the pool [default: 1G, with --sync 2G, with --recovery 1G, 4G and 16G; --quick:
@@ -186,7 +186,7 @@ pub struct StoreArgs {
 pub struct AllocArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    #[arg(long = "workload", alias = "program", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(long = "workload", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
     #[arg(value_parser = AllocProgram::parser())]
     #[arg(default_value = "array,slab-cache,b-plus-tree,packet-cache,hash-cache")]
     pub program: Vec<AllocProgram>,

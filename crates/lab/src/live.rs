@@ -6,7 +6,6 @@ use anyhow::Result;
 use fulgurite_harness::args::{FlashArgs, OnFlashArgs, WorkArgs};
 use fulgurite_harness::comparison::{Measure, labels, measure, measured, planned, plot};
 use fulgurite_harness::image::Image;
-use fulgurite_harness::privileged::Request;
 use fulgurite_harness::rows::LiveRow;
 use fulgurite_harness::session::{self, Session, Setup};
 use fulgurite_harness::{Spread, checks};
@@ -99,7 +98,6 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     for other in sessions {
         other.experiment.notes.iter().for_each(|note| session.note(note.clone()));
     }
-    let _ = session.experiment.helper.perform(&Request::SwapOff);
     let tables = [Some(crate::live_tables::shown(&rows)), crate::live_tables::nand(&rows), Some(summary(&rows))];
     report::print_all(&args.output, tables.into_iter().flatten())?;
     report::print_all(&args.output, sentences(&rows))?;

@@ -41,10 +41,10 @@ pub struct RunArgs {
     /// Report how page faults are handled, and why.
     #[arg(long)]
     pub explain: bool,
-    /// Tell figures every so often (`1s`) while the program runs, each child's as well.
+    /// Print figures at this interval (`1s`) while the program runs, each child's as well.
     #[arg(long, value_name = "TIME", value_parser = values::non_zero_duration)]
     pub stats: Option<Duration>,
-    /// Tell figures as lines of JSON.
+    /// Print figures as lines of JSON.
     #[arg(long)]
     pub json: bool,
     /// The program, and its arguments.

@@ -45,7 +45,7 @@ pub enum Request {
     },
     /// Creates a swap file and swaps to it.
     SwapOn {
-        /// The file itself.
+        /// The directory of the file.
         scratch: PathBuf,
         /// Its size.
         bytes: u64,

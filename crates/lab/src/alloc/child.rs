@@ -114,7 +114,7 @@ const CHUNK: u64 = 16;
 
 /// Runs a batch with its number of clients.
 fn run_batch(program: &dyn Program, batch: &Batch) -> Result<Turn> {
-    let keys = ZipfKeys::new("bench alloc", program.keys(), batch.zipf)?;
+    let keys = ZipfKeys::new("alloc", program.keys(), batch.zipf)?;
     let (share, before, counted) = (Share::of(batch.count, CHUNK), Usage::now(), program.counted());
     let begun = Instant::now();
     let client = || -> Result<Latencies> {

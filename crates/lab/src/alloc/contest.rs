@@ -122,10 +122,8 @@ impl Contest {
                 self.rows.retain(|row| row.workload != program.name() || row.config != one.config.name());
             }
         }
-        if swaps {
-            self.experiment.helper.perform(&Request::SwapOff)?;
-        }
-        measured
+        let off = if swaps { self.experiment.helper.perform(&Request::SwapOff) } else { Ok(()) };
+        measured.and(off)
     }
 
     fn measure_all(&mut self, program: AllocProgram, configs: &[AllocConfig], all: &mut Vec<Allocating>) -> Result<()> {

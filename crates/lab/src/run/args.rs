@@ -13,7 +13,7 @@ use fulgurite_term::args::OutputArgs;
 #[derive(Clone, Debug, Args)]
 #[command(hide_possible_values = true)]
 pub struct RunBenchArgs {
-    #[arg(long = "workload", alias = "part", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(long = "workload", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
     #[arg(value_parser = Part::parser(), default_value = "touches,redis,memcached,save")]
     pub part: Vec<Part>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Under::parser(), help = CONFIG)]

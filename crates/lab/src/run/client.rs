@@ -134,7 +134,7 @@ impl Keys {
     /// # Errors
     /// The server's.
     pub fn run(&self, plan: &Plan, over: &AtomicBool) -> Result<Outcome> {
-        let keys = ZipfKeys::new("bench run", self.count(), plan.zipf)?;
+        let keys = ZipfKeys::new("run", self.count(), plan.zipf)?;
         let begun = Instant::now();
         let ended = thread::scope(|scope| -> Result<Vec<Done>> {
             let one = |number: u32| {

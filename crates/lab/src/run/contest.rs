@@ -143,7 +143,7 @@ impl Contest {
         Ok(path)
     }
 
-    /// Starts this program itself with these words, which answers what it is asked. Stopped.
+    /// Starts this program itself with these words, which answers what it is asked.
     ///
     /// # Errors
     /// Interrupted. What else fails is noted, and there is none.

@@ -4,7 +4,7 @@
 //! ```text
 //!  this process: clients, turns, rows | cgroup: dram | swap | fulgurite run, both modes
 //!  -----------------------------------+------------------------------------------------
-//!  touch     asks over a pipe         | `fulgurite __touch` (touched)
+//!  touch     asks over a pipe         | `fulgurite-lab __touch` (touched)
 //!  servers   ask over a socket        | redis-server, memcached
 //! ```
 //!
