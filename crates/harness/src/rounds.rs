@@ -159,6 +159,11 @@ fn run_all(
                     twin = go_on(made, failed)?.flatten();
                 }
                 if !warm_up {
+                    // What a disturbed attempt left is kept until then, in case of Ctrl-C.
+                    let before = round as usize - 1;
+                    one.outcomes.truncate(before);
+                    one.taken.truncate(before);
+                    one.limits.truncate(before);
                     let mut limit = Ok(Limit::default());
                     if on_file {
                         bar.set_message(format!("{}: what the device allows", name(one.setup)));
@@ -183,11 +188,6 @@ fn run_all(
             && patience.repeats(|| bar.set_message("waiting for a quiet moment"))?
         {
             // All run again: their requests are the same in each round.
-            for one in &mut ran.contestants {
-                one.outcomes.truncate(count - 1);
-                one.taken.truncate(count - 1);
-                one.limits.truncate(count - 1);
-            }
             ran.repeated += 1;
             bar.inc_length(ran.contestants.iter().filter(|one| one.running.is_some()).count() as u64);
             continue;
