@@ -36,15 +36,6 @@ pub struct Measure<'m> {
     pub output: &'m OutputArgs,
 }
 
-/// One workload in all configurations.
-///
-/// # Errors
-/// When it cannot be measured at all; what failed in part is in `Ran`.
-pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<(Vec<LiveRow>, Ran)> {
-    let plan = planned(session, image, how)?;
-    measured(session, image, how, &plan)
-}
-
 /// Decides what requests look like.
 ///
 /// # Errors

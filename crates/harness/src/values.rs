@@ -79,8 +79,6 @@ named! {
         DramOnly = "dram-only",
         /// The guarded path with all data in frames.
         Resident = "resident",
-        /// `resident` without added computing, compared with plain memory: what hits cost.
-        Hits = "hits",
         /// The guarded path.
         Fulgurite = "fulgurite",
         /// The guarded path with requests that a device of Fulgurite's makes: its core pays for
@@ -118,7 +116,7 @@ impl Config {
     }
     /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
     pub const fn capped(self) -> bool {
-        !matches!(self, Config::DramOnly | Config::Resident | Config::Hits)
+        !matches!(self, Config::DramOnly | Config::Resident)
     }
     /// Whether its data is in a journaled pool, which is made for the run.
     pub const fn pooled(self) -> bool {

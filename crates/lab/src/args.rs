@@ -186,7 +186,7 @@ pub struct StoreArgs {
 pub struct AllocArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-    #[arg(long = "workload", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(long = "workload", alias = "program", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
     #[arg(value_parser = AllocProgram::parser())]
     #[arg(default_value = "array,slab-cache,b-plus-tree,packet-cache,hash-cache")]
     pub program: Vec<AllocProgram>,

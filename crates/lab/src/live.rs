@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use fulgurite_harness::args::{FlashArgs, OnFlashArgs, WorkArgs};
-use fulgurite_harness::comparison::{Measure, labels, measure, measured, planned, plot};
+use fulgurite_harness::args::{FlashArgs, OnFlashArgs};
+use fulgurite_harness::comparison::{Measure, labels, measured, planned, plot};
 use fulgurite_harness::image::Image;
 use fulgurite_harness::rows::LiveRow;
 use fulgurite_harness::session::{self, Session, Setup};
@@ -40,9 +40,6 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     // dram-only is the denominator, whether it was named or not.
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
-    // It is a run of its own, of these.
-    let hits = configs.contains(&Config::Hits);
-    configs.retain(|c| *c != Config::Hits);
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let setups = |config| Setup::all(config, args.flash.workers, clusters, quick);
     let media = media(args, data_bytes)?;
@@ -75,11 +72,6 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 let done = planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?)));
                 let done = go_on(done, |e| failed.push(format!("{name}: {e:#}")))?;
                 let Some((made, (mut these, ran))) = done else { continue };
-                if plan.is_none() && hits {
-                    let resident =
-                        go_on(hit_rows(session, &mut image, &how), |e| failed.push(format!("{name}: {e:#}")))?;
-                    these.extend(resident.into_iter().flatten());
-                }
                 plan = Some(made);
                 these.iter_mut().for_each(|row| row.media = media.len());
                 rows.append(&mut these);
@@ -181,12 +173,6 @@ fn sentences(rows: &[LiveRow]) -> Vec<String> {
     }
     let of_nand = |row: &LiveRow| Some(format!("{}, {}: {}", row.workload, row.label(), row.nand?.sentence()));
     sentences.extend(rows.iter().filter_map(of_nand));
-    let hits = rows.iter().filter(|row| row.config == Config::Hits.name());
-    let shares: Vec<f64> = hits.filter_map(|row| Some(row.share_of_dram_only?.median)).collect();
-    if !shares.is_empty() {
-        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        sentences.push(format!("All data in DRAM, no computing added: {} of plain memory", table::percent(mean)));
-    }
     sentences
 }
 
@@ -215,23 +201,6 @@ fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
         media[i].block_pages = alike.filter_map(|other| pages[other]).min().or(media[i].block_pages);
     }
     Ok(media)
-}
-
-/// All data in frames and no computing added, compared with plain memory without it.
-fn hit_rows(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Vec<LiveRow>> {
-    let work = WorkArgs { miss_every: None, work: Some(Duration::ZERO), zipf: how.work.zipf };
-    let before = image.params.zipf;
-    let how = Measure { configs: &[Config::DramOnly, Config::Resident], clusters: &[], work: &work, ..*how };
-    let measured = measure(session, image, &how);
-    image.params.zipf = before;
-    let (mut rows, ran) = measured?;
-    if ran.interrupted {
-        return Err(Interrupted.into());
-    }
-    anyhow::ensure!(ran.failed.is_empty(), "{}", ran.failed.join("; "));
-    rows.retain(|row| row.config == Config::Resident.name());
-    rows.iter_mut().for_each(|row| row.config = Config::Hits.to_string());
-    Ok(rows)
 }
 
 /// By more than this, no configuration with less DRAM outdoes plain memory.

@@ -247,7 +247,7 @@ const SYSTEM_QUICK_DATA_BYTES: u64 = 160 << 20;
 
 /// What `--system` asks for, checked before anything is measured.
 fn system_wanted(args: &MicroArgs) -> Result<system::Wanted> {
-    if matches!(args.of, Config::DramOnly | Config::Resident | Config::Hits | Config::FlashSync) {
+    if matches!(args.of, Config::DramOnly | Config::Resident | Config::FlashSync) {
         bad_input!("--of {}: it has no misses to switch at; use fulgurite, pool or os-swap", args.of);
     }
     let quick = args.output.quick;

@@ -209,20 +209,6 @@ fn live() {
 }
 
 #[test]
-fn hits_have_a_row_of_their_own() {
-    let directory = tempfile::tempdir().unwrap();
-    let words = ["live", "--workload", "hash-table", "--dram", "8M", "--work", "20us", "--config"];
-    let (json, _, told) = bench_and_table(directory.path(), &[&words[..], &["resident,hits"]].concat());
-    let found = rows(&json, "rows");
-    let configs: Vec<_> = found.iter().filter_map(|row| row["config"].as_str()).collect();
-    assert_eq!(configs, ["dram-only", "resident", "hits"]);
-    let added = |row: &Value| number(&row["calibration"], "added_work_ns");
-    assert!(added(&found[1]) > 19_000.0 && added(&found[2]) == 0.0, "{found:?}");
-    assert_eq!(number(&found[2], "misses_per_s"), 0.0);
-    assert!(told.contains("All data in DRAM, no computing added: "), "{told}");
-}
-
-#[test]
 fn quick_is_the_setting_of_the_headline() {
     let directory = tempfile::tempdir().unwrap();
     let words = ["live", "--quick", "--workload", "hash-table", "--config", "fulgurite", "--rounds", "1"];

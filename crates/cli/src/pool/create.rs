@@ -212,7 +212,8 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Pool::format(&medium, geometry, id, since).map_err(|error| open::pool_error(path, error))?;
-    files.iter().try_for_each(|file| file.finish()).map_err(open_error)?;
+    // The one that opens the pool is last, so a kill here leaves no pool that lacks a member.
+    files.iter().rev().try_for_each(|file| file.finish()).map_err(open_error)?;
     drop((medium, files));
     let opened = open::to_read(&PoolArgs { path: path.clone(), members: Vec::new() }, None)?;
     let (size, data) = (format_bytes(u64::from(geometry.extents) * extent_bytes), format_bytes(opened.data_bytes()));

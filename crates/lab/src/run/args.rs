@@ -13,7 +13,7 @@ use fulgurite_term::args::OutputArgs;
 #[derive(Clone, Debug, Args)]
 #[command(hide_possible_values = true)]
 pub struct RunBenchArgs {
-    #[arg(long = "workload", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
+    #[arg(long = "workload", alias = "part", value_name = "LIST", value_delimiter = ',', help = WORKLOAD)]
     #[arg(value_parser = Part::parser(), default_value = "touches,redis,memcached,save")]
     pub part: Vec<Part>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Under::parser(), help = CONFIG)]
@@ -51,7 +51,7 @@ impl RunBenchArgs {
     }
     /// Bytes that a program keeps.
     pub fn data_bytes(&self) -> u64 {
-        self.size.data.unwrap_or(if self.output.quick { 160 << 20 } else { 1 << 30 })
+        self.size.data.unwrap_or(if self.output.quick { 96 << 20 } else { 1 << 30 })
     }
     /// Rounds that count.
     pub fn rounds(&self) -> u32 {
