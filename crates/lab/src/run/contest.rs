@@ -96,6 +96,8 @@ impl Contest {
         let directory = directory.with_context(|| format!("no directory can be made in {}", place.display()))?;
         let mut experiment = Experiment::start(&interrupt, directory.path())?;
         let mut under = args.config.clone();
+        under.sort();
+        under.dedup();
         if let Some(missing) = &experiment.capabilities.cgroup_missing {
             let unlimited = format!("Nothing limits a program's memory but what it runs under: {missing}.");
             experiment.note(unlimited);
