@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         must(fulgurite_free(flash, list), "free");
         list = next;
     }
-    /* A mistake is told, and does no harm. */
+    /* A mistake is reported, and does no harm. */
     if (fulgurite_free(flash, &sum) != FULGURITE_INVALID_ARGUMENT) {
         return 1;
     }

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 
 use crate::blocks::{root, run_all, wrong_names};
 
-const FILES: [(&str, &str); 2] =
-    [("examples", "examples"), ("examples/python/larger_than_dram.py", "larger_than_dram.py")];
+const FILES: [(&str, &str); 1] = [("examples", "examples")];
 
 fn documents() -> Vec<PathBuf> {
     let guide = fs::read_dir(root().join("docs/guide")).expect("there is a guide");

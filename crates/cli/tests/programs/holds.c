@@ -1,4 +1,4 @@
-/* Writes a mapping of so many MiB, says so, and holds it until its input ends. Then it checks what it wrote. With a
+/* Writes a mapping of N MiB, says so, and holds it until its input ends. Then it checks what it wrote. With a
  * second argument, a child after fork does the same with what it has of it, under the end of the same input. */
 #define _GNU_SOURCE
 #include <stdint.h>

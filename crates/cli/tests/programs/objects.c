@@ -1,4 +1,4 @@
-/* Two threads allocate, resize, check and free blocks of 1 to 4082 bytes, about so many MiB at a time. What a byte must
+/* Two threads allocate, resize, check and free blocks of 1 to 4082 bytes, about N MiB at a time. What a byte must
  * be is a function of its block and place. Blocks go through a pipe as well. The other thread frees what is left. Prints
  * what it found, and what fork says. With a second argument, it frees a block twice then. */
 #include <errno.h>

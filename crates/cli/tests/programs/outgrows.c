@@ -1,4 +1,4 @@
-/* Takes so many MiB in blocks of 4000 bytes, writes to each, and checks them. Prints what it found. With a second
+/* Takes N MiB in blocks of 4000 bytes, writes to each, and checks them. Prints what it found. With a second
  * argument, it frees a block twice then. */
 #include <stdio.h>
 #include <stdlib.h>

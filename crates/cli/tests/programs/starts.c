@@ -1,4 +1,4 @@
-/* Threads start and end others and ask for the action of a signal without a pause, while the main thread forks so many
+/* Threads start and end others and ask for the action of a signal without a pause, while the main thread forks N
  * times. Each child does the same once. Prints how many children did not end well. */
 #include <pthread.h>
 #include <signal.h>

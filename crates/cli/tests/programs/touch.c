@@ -1,4 +1,4 @@
-/* Four threads write and check a mapping of so many MiB, three times over. What a word must be is a function of its
+/* Four threads write and check a mapping of N MiB, three times over. What a word must be is a function of its
  * place and round. With a second argument, it first closes all descriptors that it does not know, in four ways. Prints
  * what it found, and returns 1 when a word was wrong. */
 #define _GNU_SOURCE

@@ -5,7 +5,7 @@ use fulgurite::{AccessError, Error, Fulgurite, Medium};
 const KEYS: u64 = 1_000_000;
 
 pub fn main() -> Result<(), Error> {
-    // 16 MB of keys and values, and 4 MiB of DRAM for tables, stacks and the cache together.
+    // 16 MB of keys and values, and 6 MiB of DRAM for tables, stacks and the cache together.
     let medium = Medium::pool_or_new("index.pool", "64M");
     let memory = Fulgurite::builder(medium).dram("6M").with(|runtime| runtime.fibers(32)).start()?;
     let index = memory.named("index").b_plus_tree::<u64>("40M")?;
