@@ -1,4 +1,4 @@
-/* Two threads allocate and free blocks while the main thread forks, a given number of times. With "free", a child only frees a
+/* Two threads allocate and free blocks while the main thread forks, N times. With "free", a child only frees a
  * block. Else it finds all blocks as they were at the fork, changes and frees half of them, allocates others, and forks
  * once itself, while the parent changes its own. Prints how many children found anything wrong. */
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Children that fork before they do anything else, a given number of times. All run on one processor, so that a thread that was
+/* Children that fork before they do anything else, N times. All run on one processor, so that a thread that was
  * just started has not begun yet. Prints how many children did not end well. */
 #define _GNU_SOURCE
 #include <sched.h>

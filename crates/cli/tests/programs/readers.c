@@ -1,4 +1,4 @@
-/* Threads read pages that have left DRAM, and end, while the main thread forks, a given number of times. One thread of each round
+/* Threads read pages that have left DRAM, and end, while the main thread forks, N times. One thread of each round
  * is cancelled, and ends only where it asks for that, if it has not ended before. A child reads some of the pages
  * itself. Prints how many children failed, how many pages were wrong, and how many threads did not end as they
  * should. */
