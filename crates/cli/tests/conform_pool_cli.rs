@@ -674,6 +674,22 @@ fn an_interrupted_creation_leaves_nothing() {
 }
 
 #[test]
+fn a_creation_that_is_killed_at_any_step_is_done_again() {
+    // A creation that was killed between two names leaves members that are there already.
+    let words = ["pool create a.pool --size 24M", "pool create a.pool b.pool --size 48M --force"];
+    let kills = words.map(|create| {
+        let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
+        fulgurite_testkit::kill_makers(create, directory.path(), |directory| {
+            let script = format!("cd data && if [ -e a.pool ]; then exec $0 pool check a.pool; fi; exec $0 {create}");
+            let mut child = Command::new("sh");
+            child.args(["-c", &script, PROGRAM]).current_dir(directory).stderr(Stdio::null());
+            child
+        })
+    });
+    fulgurite_testkit::figure(26, "kills of makers of pools", kills.iter().sum());
+}
+
+#[test]
 fn a_byte_that_changes_anywhere_is_found() {
     let directory = pool();
     let path = directory.path();

@@ -351,7 +351,7 @@ mod tests {
         for names in ["all array-swap", "longest-chains greedy cost-benefit"] {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
-        assert!(bash.contains("compgen -W \"dram-only resident hits fulgurite on-device pool"));
+        assert!(bash.contains("compgen -W \"dram-only resident fulgurite on-device pool"));
         assert!(completion_script(&Cli::command(), Shell::Zsh).contains("(longest-chains greedy cost-benefit)"));
         let fish = completion_script(&Cli::command(), Shell::Fish);
         assert!(fish.contains("__fish_complete_directories"));
