@@ -407,7 +407,7 @@ fn left_out(corpus: &Corpus, limit: u64) -> Option<String> {
     }
     for (count, what) in [
         (skipped.binary, "without text"),
-        (skipped.large, "larger than 8 MiB"),
+        (skipped.large, "larger than 1 MiB"),
         (skipped.duplicate, "with the text of another"),
         (skipped.unreadable, "without the right to read"),
     ] {

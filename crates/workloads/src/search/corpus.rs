@@ -18,8 +18,9 @@ use ignore::WalkBuilder;
 
 use super::word::{DocumentWords, hash_bytes};
 
-/// Bytes of the largest file that is indexed. Larger ones are data more often than text.
-pub const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of the largest file that is indexed. Larger ones are data more often than text. A check
+/// needs memory for a whole one, and a process in a cgroup has little.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes at the front of a file that decide whether it may be text.
 const PROBE_BYTES: usize = 64 << 10;
 /// Below this much text in `/usr`, [`Corpus::of_this_machine`] takes all of `/`.
@@ -74,7 +75,7 @@ pub enum CorpusError {
     },
     /// No text in it.
     #[error(
-        "no text under {dir} ({files} files: {binary} not UTF-8 text, {large} larger than 8 MiB, {unreadable} not \
+        "no text under {dir} ({files} files: {binary} not UTF-8 text, {large} larger than 1 MiB, {unreadable} not \
          readable); name a directory with text files",
         dir = .dir.display(), files = .skipped.total(), binary = .skipped.binary, large = .skipped.large,
         unreadable = .skipped.unreadable
