@@ -264,7 +264,8 @@ static void scarce(void) {
     fclose(statm);
     printf("before\n");
     now = before;
-    now.rlim_cur = (rlim_t)had * PAGE + (64 << 10);
+    /* Threads of the library may map some of it meanwhile. */
+    now.rlim_cur = (rlim_t)had * PAGE + (256 << 10);
     setrlimit(RLIMIT_AS, &now);
     for (; count < MOST; count++) {
         all[count] = count % 2 ? malloc(PAGE) : map(PAGE);
