@@ -474,7 +474,7 @@ impl Uring {
         debug_assert!(user < WAKE, "the top bit of user data is the ring's own");
         // Room is kept for the poll of the notifier.
         let mut queue = self.ring.submission();
-        if queue.len() + 1 >= queue.capacity() {
+        if self.abandoned || queue.len() + 1 >= queue.capacity() {
             return Err(RingFull);
         }
         // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive
@@ -509,7 +509,8 @@ impl Uring {
     }
 
     /// Forgets what was pushed, if the kernel has taken none of it. From then on it gets nothing of
-    /// this ring. Returns whether that is so. For a ring that may not be entered any more.
+    /// this ring, and a push and a wait are refused. Returns whether that is so. For a ring that
+    /// may not be entered any more.
     pub fn abandon(&mut self) -> bool {
         let none_taken = self.in_flight + usize::from(self.poll_waits) <= self.pushed;
         if none_taken {
@@ -558,6 +559,9 @@ impl Uring {
     /// # Errors
     /// The kernel's, but for an interrupted sleep or one that timed out.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.abandoned {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         self.enable()?;
         if self.in_flight == 0 {
             // The ring holds at most a wake-up, which has no other reader: callers reap when they
