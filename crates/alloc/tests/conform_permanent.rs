@@ -512,6 +512,30 @@ fn what_cannot_be_permanent_is_refused() {
 }
 
 #[test]
+fn a_child_after_fork_cannot_sync() {
+    let medium = pool(16);
+    let Some((_, allocator)) = start(&medium, Mode::InLine) else { return };
+    let array = allocator.array_named_or_new("array", 10, 64).unwrap();
+    write(array.at(3), 8, 7);
+    // SAFETY: the child makes one call, and an alarm ends it if that hangs.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: plain calls.
+        unsafe {
+            libc::alarm(20);
+            libc::_exit(i32::from(!matches!(allocator.sync(), Err(SyncError::Forked))));
+        }
+    }
+    let mut status = -1;
+    // SAFETY: the child is this test's.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0);
+    allocator.sync().unwrap();
+    let (_, again) = start(&medium, Mode::InLine).unwrap();
+    assert_eq!(read(again.array_named("array", 10, 64).unwrap().at(3), 8), 7);
+}
+
+#[test]
 fn pools_of_other_things_are_left_alone() {
     let refused = |medium: &Arc<dyn Flash>, settings: &ObjectSettings| {
         let (pool, opened) = open(medium);

@@ -172,8 +172,8 @@ typedef enum {
 
 /**
  * Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
- * others have allocated. It lives as long as the process. A child after fork() must not use its
- * blocks.
+ * others have allocated. It lives as long as the process. A child after fork() must not touch its
+ * blocks, and calls with the handle fail there with FULGURITE_FORKED.
  */
 typedef struct fulgurite_allocator fulgurite_allocator;
 
@@ -213,7 +213,7 @@ typedef struct fulgurite_object_pool fulgurite_object_pool;
  * Objects in flash that are used by plain loads and stores: SSDAlloc's object-per-page allocation.
  * Each begins a page of addresses, and only its own bytes take DRAM and flash. Any thread may
  * allocate, and free what others have allocated. It lives as long as the process. A child after
- * fork() must not use its objects.
+ * fork() must not touch its objects, and calls with the handle fail there with FULGURITE_FORKED.
  */
 typedef struct fulgurite_objects fulgurite_objects;
 
@@ -1322,7 +1322,8 @@ fulgurite_status fulgurite_allocator_set_permissions(fulgurite_allocator *alloca
                                                      uint32_t permissions);
 
 /**
- * Returns whether an address is in the memory of an allocator, in use or not.
+ * Returns whether an address is in the memory of an allocator, in use or not. A child after fork()
+ * has none.
  */
 bool fulgurite_owns(const fulgurite_allocator *allocator, const void *address);
 

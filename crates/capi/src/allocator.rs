@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use fulgurite_alloc::{Allocator, FreeError, Mode, PermissionError, Permissions, StartError};
 use fulgurite_fault::Error as FaultError;
 
-use crate::argument::{self, give};
+use crate::argument::{self, OfProcess, give};
 use crate::failure::{Failure, guard};
 use crate::options::fulgurite_options;
 use crate::region::{FULGURITE_MAY_READ, FULGURITE_MAY_WRITE};
@@ -17,9 +17,9 @@ use crate::status::fulgurite_status::{self, *};
 const ALIGNMENT: usize = 16;
 
 /// Memory in flash that is used by plain loads and stores. Any thread may allocate, and free what
-/// others have allocated. It lives as long as the process. A child after fork() must not use its
-/// blocks.
-pub struct fulgurite_allocator(&'static Allocator);
+/// others have allocated. It lives as long as the process. A child after fork() must not touch its
+/// blocks, and calls with the handle fail there with FULGURITE_FORKED.
+pub struct fulgurite_allocator(OfProcess<&'static Allocator>);
 
 /// What an allocator has handed out, and what its pages have met. Later versions add members at the
 /// end.
@@ -129,7 +129,7 @@ unsafe fn start(
             // It may not have come to that.
             let _ = std::fs::remove_file(path);
         }
-        allocator.write(give(fulgurite_allocator(started?)));
+        allocator.write(give(fulgurite_allocator(OfProcess::new(started?))));
         Ok(())
     })
 }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn fulgurite_calloc(
 ) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         let too_many = || Failure::new(FULGURITE_OUT_OF_RANGE, format!("{count} times {bytes} bytes are no size"));
         let bytes = count.checked_mul(bytes).ok_or_else(too_many)?;
         allocator.allocate_zeroed(layout(bytes, ALIGNMENT)?).ok_or_else(|| no_room(bytes))
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn fulgurite_aligned_alloc(
 ) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         allocator.allocate(layout(bytes, alignment)?).ok_or_else(|| no_room(bytes))
     })
 }
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn fulgurite_realloc(
 ) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         let layout = layout(bytes, ALIGNMENT)?;
         let resized = match NonNull::new(old.cast()) {
             None => allocator.allocate(layout),
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn fulgurite_realloc(
 pub unsafe extern "C" fn fulgurite_free(allocator: *mut fulgurite_allocator, old: *mut c_void) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         let Some(old) = NonNull::new(old.cast()) else { return Ok(()) };
         // SAFETY: the program gives its block up.
         unsafe { allocator.free(old) }.map_err(of_free)
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn fulgurite_usable_size(
     guard(|| {
         // SAFETY: the contract of the module `lib`.
         let (allocator, bytes) =
-            unsafe { (argument::handle(allocator, "allocator")?.0, argument::out(bytes, "bytes")?) };
+            unsafe { (argument::handle(allocator, "allocator")?.0.get()?, argument::out(bytes, "bytes")?) };
         let none = || Failure::new(FULGURITE_INVALID_ARGUMENT, "the block is NULL");
         let old = NonNull::new(old.cast_mut().cast()).ok_or_else(none)?;
         bytes.write(allocator.usable_size(old).map_err(of_free)?);
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn fulgurite_split(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         allocator.split(some(old)?, first_bytes).map_err(of_free)
     })
 }
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn fulgurite_join(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         allocator.join(some(first)?, some(second)?).map_err(of_free)
     })
 }
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn fulgurite_discard(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         // SAFETY: the program gives up what is there.
         unsafe { allocator.discard(some(at)?, bytes) }.map_err(of_free)
     })
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn fulgurite_allocator_set_permissions(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         if permissions & !(FULGURITE_MAY_READ | FULGURITE_MAY_WRITE | FULGURITE_PERMANENT) != 0 {
             let message =
                 format!("{permissions:#x} has bits that are no permissions; add FULGURITE_MAY_READ and its relatives");
@@ -357,11 +357,13 @@ fn some(block: *mut c_void) -> Result<NonNull<u8>, Failure> {
     NonNull::new(block.cast()).ok_or_else(none)
 }
 
-/// Returns whether an address is in the memory of an allocator, in use or not.
+/// Returns whether an address is in the memory of an allocator, in use or not. A child after fork()
+/// has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fulgurite_owns(allocator: *const fulgurite_allocator, address: *const c_void) -> bool {
     // SAFETY: the contract of the module `lib`.
-    unsafe { argument::handle(allocator, "allocator") }.is_ok_and(|allocator| allocator.0.contains(address.cast()))
+    let allocator = unsafe { argument::handle(allocator, "allocator") }.and_then(|allocator| allocator.0.get());
+    allocator.is_ok_and(|allocator| allocator.contains(address.cast()))
 }
 
 /// Stores what an allocator has handed out, and what its pages have met. `size` is
@@ -374,7 +376,7 @@ pub unsafe extern "C" fn fulgurite_allocator_get_statistics(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0;
+        let allocator = unsafe { argument::handle(allocator, "allocator") }?.0.get()?;
         let (usage, summary) = (allocator.usage(), allocator.summary());
         let told = fulgurite_allocator_statistics {
             used_bytes: usage.used_bytes as u64,

@@ -6,6 +6,9 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
+use fulgurite::AccessError;
+use fulgurite_sys::Process;
+
 use crate::failure::Failure;
 use crate::status::fulgurite_status::{FULGURITE_INVALID_ARGUMENT, FULGURITE_NO_POOL, FULGURITE_OUT_OF_RANGE};
 
@@ -86,6 +89,24 @@ pub(crate) unsafe fn free<T>(pointer: *mut T, what: &str) -> Result<(), Failure>
         drop(unsafe { take(pointer, what) }?);
     }
     Ok(())
+}
+
+/// What a handle leads to in the process that made it. A child after `fork` has a copy, without the
+/// threads that serve it, and with locks that nobody lets go.
+pub(crate) struct OfProcess<T> {
+    value: T,
+    process: Process,
+}
+
+impl<T: Copy> OfProcess<T> {
+    pub fn new(value: T) -> OfProcess<T> {
+        OfProcess { value, process: Process::current() }
+    }
+
+    /// The value, or FULGURITE_FORKED in a child.
+    pub fn get(&self) -> Result<T, Failure> {
+        if self.process.is_current() { Ok(self.value) } else { Err(AccessError::Forked.into()) }
+    }
 }
 
 /// A handle for C.

@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use fulgurite_alloc::{BadSize, Mode, OBJECT_BYTES_MAX, ObjectAllocator, ObjectSettings, Overrun};
 
 use crate::allocator::{block, no_room, of_free, of_start};
-use crate::argument::{self, give};
+use crate::argument::{self, OfProcess, give};
 use crate::failure::{Failure, guard};
 use crate::options::fulgurite_options;
 use crate::status::fulgurite_status::{self, *};
@@ -21,8 +21,8 @@ const _: () = assert!(FULGURITE_OBJECT_BYTES_MAX == OBJECT_BYTES_MAX);
 /// Objects in flash that are used by plain loads and stores: SSDAlloc's object-per-page allocation.
 /// Each begins a page of addresses, and only its own bytes take DRAM and flash. Any thread may
 /// allocate, and free what others have allocated. It lives as long as the process. A child after
-/// fork() must not use its objects.
-pub struct fulgurite_objects(pub(crate) &'static ObjectAllocator);
+/// fork() must not touch its objects, and calls with the handle fail there with FULGURITE_FORKED.
+pub struct fulgurite_objects(pub(crate) OfProcess<&'static ObjectAllocator>);
 
 /// Fills in missing pages in the thread that touches them, in a handler of SIGBUS. A fault costs a
 /// fifth. But a system call that is given an object without a page fails with EFAULT, a handler of
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn fulgurite_objects_start(
             // It may not have come to that.
             let _ = std::fs::remove_file(path);
         }
-        objects.write(give(fulgurite_objects(started?)));
+        objects.write(give(fulgurite_objects(OfProcess::new(started?))));
         Ok(())
     })
 }
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn fulgurite_objects_start(
 pub unsafe extern "C" fn fulgurite_object_alloc(objects: *mut fulgurite_objects, bytes: usize) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         objects.pool(bytes).map_err(of_size)?.allocate().ok_or_else(|| no_room(bytes))
     })
 }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn fulgurite_object_array_alloc(
 ) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         objects.pool(bytes).map_err(of_size)?;
         if count == 0 {
             return Err(Failure::new(FULGURITE_INVALID_ARGUMENT, "an array has 1 object or more, and not 0"));
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn fulgurite_object_free(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         let Some(object) = NonNull::new(object.cast()) else { return Ok(()) };
         // SAFETY: the program gives its object up.
         unsafe { objects.free(object) }.map_err(of_free)
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn fulgurite_object_array_free(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         let Some(first) = NonNull::new(array.cast()) else { return Ok(()) };
         // SAFETY: the program gives its array up.
         unsafe { objects.free_array(first) }.map_err(of_free)
@@ -208,7 +208,8 @@ pub unsafe extern "C" fn fulgurite_object_size(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let (objects, bytes) = unsafe { (argument::handle(objects, "objects")?.0, argument::out(bytes, "bytes")?) };
+        let (objects, bytes) =
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::out(bytes, "bytes")?) };
         let none = || Failure::new(FULGURITE_INVALID_ARGUMENT, "the object is NULL");
         let object = NonNull::new(object.cast_mut().cast()).ok_or_else(none)?;
         bytes.write(objects.size_of(object).map_err(of_free)?);
@@ -226,7 +227,7 @@ pub unsafe extern "C" fn fulgurite_objects_get_statistics(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         let summary = objects.summary();
         let told = fulgurite_objects_statistics {
             objects: summary.objects.into(),

@@ -6,13 +6,13 @@ use std::ptr::{NonNull, null_mut};
 use fulgurite_alloc::{NameError, ObjectPool, SyncError};
 
 use crate::allocator::{block, no_room, of_free};
-use crate::argument::{self, give};
+use crate::argument::{self, OfProcess, give};
 use crate::failure::{Failure, guard, of_flash};
 use crate::objects::fulgurite_objects;
 use crate::status::fulgurite_status::{self, *};
 
 /// A pool of objects under a name, which outlive the program.
-pub struct fulgurite_object_pool(ObjectPool);
+pub struct fulgurite_object_pool(OfProcess<ObjectPool>);
 
 fn of_name(error: NameError) -> Failure {
     let message = error.to_string();
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn fulgurite_object_array_set_permanent(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let (objects, name) = unsafe { (argument::handle(objects, "objects")?.0, argument::text(name, "name")?) };
+        let (objects, name) =
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::text(name, "name")?) };
         objects.set_permanent(some(array, "array")?, name).map_err(of_name)
     })
 }
@@ -63,7 +64,8 @@ pub unsafe extern "C" fn fulgurite_objects_set_temporary(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let (objects, name) = unsafe { (argument::handle(objects, "objects")?.0, argument::text(name, "name")?) };
+        let (objects, name) =
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::text(name, "name")?) };
         objects.set_temporary(name).map_err(of_name)
     })
 }
@@ -87,7 +89,8 @@ pub unsafe extern "C" fn fulgurite_object_array_named(
         let array = unsafe { argument::out(array, "array")? };
         array.write(null_mut());
         // SAFETY: as above.
-        let (objects, name) = unsafe { (argument::handle(objects, "objects")?.0, argument::text(name, "name")?) };
+        let (objects, name) =
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::text(name, "name")?) };
         let found = objects.array_named(name, count, bytes).map_err(of_name)?;
         array.write(found.first().as_ptr().cast());
         Ok(())
@@ -112,8 +115,10 @@ pub unsafe extern "C" fn fulgurite_object_pool_named(
         let pool = unsafe { argument::out(pool, "pool")? };
         pool.write(null_mut());
         // SAFETY: as above.
-        let (objects, name) = unsafe { (argument::handle(objects, "objects")?.0, argument::text(name, "name")?) };
-        pool.write(give(fulgurite_object_pool(objects.pool_named(name, bytes).map_err(of_name)?)));
+        let (objects, name) =
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::text(name, "name")?) };
+        let named = objects.pool_named(name, bytes).map_err(of_name)?;
+        pool.write(give(fulgurite_object_pool(OfProcess::new(named))));
         Ok(())
     })
 }
@@ -133,7 +138,7 @@ pub unsafe extern "C" fn fulgurite_object_pool_free(pool: *mut fulgurite_object_
 pub unsafe extern "C" fn fulgurite_object_pool_alloc(pool: *mut fulgurite_object_pool) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let pool = unsafe { argument::handle(pool, "pool") }?.0;
+        let pool = unsafe { argument::handle(pool, "pool") }?.0.get()?;
         pool.allocate().ok_or_else(|| no_room(pool.object_bytes()))
     })
 }
@@ -151,7 +156,7 @@ pub unsafe extern "C" fn fulgurite_object_pool_set_root(
 ) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let pool = unsafe { argument::handle(pool, "pool") }?.0;
+        let pool = unsafe { argument::handle(pool, "pool") }?.0.get()?;
         pool.set_root(NonNull::new(root.cast())).map_err(of_name)
     })
 }
@@ -161,7 +166,7 @@ pub unsafe extern "C" fn fulgurite_object_pool_set_root(
 pub unsafe extern "C" fn fulgurite_object_pool_root(pool: *mut fulgurite_object_pool) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let pool = unsafe { argument::handle(pool, "pool") }?.0;
+        let pool = unsafe { argument::handle(pool, "pool") }?.0.get()?;
         let none = || Failure::new(FULGURITE_NOT_FOUND, "the pool of objects has no root; set one");
         pool.root().ok_or_else(none)
     })
@@ -181,7 +186,7 @@ pub unsafe extern "C" fn fulgurite_object_reference(
     guard(|| {
         // SAFETY: the contract of the module `lib`.
         let (objects, reference) =
-            unsafe { (argument::handle(objects, "objects")?.0, argument::out(reference, "reference")?) };
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::out(reference, "reference")?) };
         reference.write(objects.reference(some(object.cast_mut(), "object")?).map_err(of_free)?);
         Ok(())
     })
@@ -193,7 +198,7 @@ pub unsafe extern "C" fn fulgurite_object_reference(
 pub unsafe extern "C" fn fulgurite_object_at(objects: *mut fulgurite_objects, reference: u32) -> *mut c_void {
     block(|| {
         // SAFETY: the contract of the module `lib`.
-        let objects = unsafe { argument::handle(objects, "objects") }?.0;
+        let objects = unsafe { argument::handle(objects, "objects") }?.0.get()?;
         let none = || Failure::new(FULGURITE_NOT_FOUND, format!("no object in use has the number {reference}"));
         objects.object_of(reference).ok_or_else(none)
     })
@@ -214,7 +219,7 @@ pub unsafe extern "C" fn fulgurite_objects_sync(objects: *mut fulgurite_objects,
     guard(|| {
         // SAFETY: the contract of the module `lib`.
         let (objects, token) =
-            unsafe { (argument::handle(objects, "objects")?.0, argument::out_or_null(token, "token")?) };
+            unsafe { (argument::handle(objects, "objects")?.0.get()?, argument::out_or_null(token, "token")?) };
         let named = objects.sync().map_err(|error| match error {
             SyncError::NotKept => Failure::new(FULGURITE_NO_POOL, error.to_string()),
             SyncError::Objects(flash) => Failure::new(of_flash(&flash), error.to_string()),

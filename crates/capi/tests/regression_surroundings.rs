@@ -328,6 +328,14 @@ fn in_child(child: impl FnOnce() -> i32) -> i32 {
     }
 }
 
+/// Ends threads also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_child_after_fork_is_refused_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -347,12 +355,6 @@ fn a_child_after_fork_is_refused_at_once() {
         assert_eq!(fulgurite_root_open(pool, c"root".as_ptr(), 7, &raw mut root), FULGURITE_OK);
     }
     // Threads that hold what they may hold, at any moment.
-    struct Ends<'a>(&'a AtomicBool);
-    impl Drop for Ends<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let ends = AtomicBool::new(false);
     let shared = [pool as usize, blobs as usize];
     std::thread::scope(|scope| {
@@ -411,6 +413,129 @@ fn a_child_after_fork_is_refused_at_once() {
         fulgurite_region_free(region);
         fulgurite_root_free(root);
         assert_eq!(fulgurite_close(pool), FULGURITE_OK, "{}", last());
+    }
+}
+
+/// Each function of the allocators in a child: what it refused with, or why that was wrong.
+///
+/// # Safety
+/// `allocator` and the others are handles of the parent.
+unsafe fn all_of_allocators(
+    allocator: *mut fulgurite_allocator,
+    objects: *mut fulgurite_objects,
+    named: *mut fulgurite_object_pool,
+    [block, object, array]: [*mut c_void; 3],
+) -> Vec<(&'static str, bool)> {
+    let (mut bytes, mut word, mut number) = (0usize, 0u64, 0u32);
+    let (mut found, mut pool) = (null_mut(), null_mut());
+    let mut of_blocks = std::mem::MaybeUninit::<fulgurite_allocator_statistics>::uninit();
+    let mut of_objects = std::mem::MaybeUninit::<fulgurite_objects_statistics>::uninit();
+    macro_rules! refused {
+        ($($call:expr),* $(,)?) => { vec![$((stringify!($call), $call == FULGURITE_FORKED)),*] };
+    }
+    macro_rules! null {
+        ($($call:expr),* $(,)?) => { vec![$((stringify!($call), $call.is_null() && last().contains("a child, by fork"))),*] };
+    }
+    // SAFETY: the caller's contract, and variables of this function.
+    unsafe {
+        let mut all = refused![
+            fulgurite_free(allocator, block),
+            fulgurite_usable_size(allocator, block, &raw mut bytes),
+            fulgurite_split(allocator, block, 4096),
+            fulgurite_join(allocator, block, block),
+            fulgurite_discard(allocator, block, 4096),
+            fulgurite_allocator_set_permissions(allocator, block, 4096, FULGURITE_MAY_READ),
+            fulgurite_allocator_get_statistics(allocator, of_blocks.as_mut_ptr(), size_of_val(&of_blocks)),
+            fulgurite_object_free(objects, object),
+            fulgurite_object_array_free(objects, array),
+            fulgurite_object_size(objects, object, &raw mut bytes),
+            fulgurite_objects_get_statistics(objects, of_objects.as_mut_ptr(), size_of_val(&of_objects)),
+            fulgurite_object_array_set_permanent(objects, array, c"new".as_ptr()),
+            fulgurite_objects_set_temporary(objects, c"array".as_ptr()),
+            fulgurite_object_array_named(objects, c"array".as_ptr(), 10, 64, &raw mut found),
+            fulgurite_object_pool_named(objects, c"list".as_ptr(), 64, &raw mut pool),
+            fulgurite_object_pool_set_root(named, object),
+            fulgurite_object_reference(objects, object, &raw mut number),
+            fulgurite_objects_sync(objects, &raw mut word),
+        ];
+        all.extend(null![
+            fulgurite_malloc(allocator, 8),
+            fulgurite_calloc(allocator, 1, 8),
+            fulgurite_aligned_alloc(allocator, 64, 8),
+            fulgurite_realloc(allocator, block, 16),
+            fulgurite_object_alloc(objects, 64),
+            fulgurite_object_array_alloc(objects, 10, 64),
+            fulgurite_object_pool_alloc(named),
+            fulgurite_object_pool_root(named),
+            fulgurite_object_at(objects, 0),
+        ]);
+        all
+    }
+}
+
+#[test]
+fn a_child_after_fork_is_refused_by_allocators() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("objects");
+    // The budget of the blocks is for all of the process.
+    let roomy = |options| {
+        // SAFETY: the handle is the caller's.
+        assert_eq!(unsafe { fulgurite_options_dram(options, c"512M".as_ptr()) }, FULGURITE_OK, "{}", last());
+        options
+    };
+    let (mut allocator, mut objects, mut named) = (null_mut(), null_mut(), null_mut());
+    // SAFETY: handles and strings of this function.
+    let [block, object, array] = unsafe {
+        let medium = roomy(options(|options| fulgurite_options_memory(options)));
+        assert_eq!(fulgurite_allocator_start_in_line(medium, &raw mut allocator), FULGURITE_OK, "{}", last());
+        fulgurite_options_free(medium);
+        let path = string(&path);
+        let medium = options(|options| fulgurite_options_pool(options, path.as_ptr()));
+        let started = fulgurite_objects_start(medium, 10_000, FULGURITE_OBJECTS_IN_LINE, &raw mut objects);
+        assert_eq!(started, FULGURITE_OK, "{}", last());
+        fulgurite_options_free(medium);
+        let array = fulgurite_object_array_alloc(objects, 10, 64);
+        array.cast::<u64>().write(7);
+        assert_eq!(fulgurite_object_array_set_permanent(objects, array, c"array".as_ptr()), FULGURITE_OK);
+        let opened = fulgurite_object_pool_named(objects, c"list".as_ptr(), 64, &raw mut named);
+        assert_eq!(opened, FULGURITE_OK, "{}", last());
+        [fulgurite_malloc(allocator, 1 << 16), fulgurite_object_pool_alloc(named), array]
+    };
+    assert!(!block.is_null() && !object.is_null(), "{}", last());
+    // A thread that holds what it may hold, at any moment.
+    let ends = AtomicBool::new(false);
+    let shared = [allocator as usize, objects as usize, array as usize];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let allocator = shared[0] as *mut fulgurite_allocator;
+            let (objects, array) = (shared[1] as *mut fulgurite_objects, shared[2] as *mut u64);
+            while !ends.load(Ordering::Relaxed) {
+                // SAFETY: the handles live as long as the process, and the array is this thread's.
+                unsafe {
+                    array.write(array.read() + 1);
+                    assert_eq!(fulgurite_objects_sync(objects, null_mut()), FULGURITE_OK, "{}", last());
+                    let block = fulgurite_malloc(allocator, 100);
+                    assert_eq!(fulgurite_free(allocator, block), FULGURITE_OK, "{}", last());
+                }
+            }
+        });
+        let _ends = Ends(&ends);
+        for _ in 0..20 {
+            let code = in_child(|| {
+                // SAFETY: handles of the parent.
+                let all = unsafe { all_of_allocators(allocator, objects, named, [block, object, array]) };
+                all.iter().position(|(_, refused)| !refused).map_or(0, |wrong| 1 + wrong as i32)
+            });
+            assert_eq!(code, 0, "the function of this number, from 1 on; 1014: it hangs");
+        }
+    });
+    // SAFETY: handles of this function.
+    unsafe {
+        assert!(array.cast::<u64>().read() > 7, "the parent goes on");
+        assert_eq!(fulgurite_objects_sync(objects, null_mut()), FULGURITE_OK, "{}", last());
+        assert_eq!(fulgurite_object_free(objects, object), FULGURITE_OK, "{}", last());
+        assert_eq!(fulgurite_free(allocator, block), FULGURITE_OK, "{}", last());
+        fulgurite_object_pool_free(named);
     }
 }
 
@@ -721,7 +846,7 @@ fn makes_a_pool() {
     let (Some(directory), Ok(door)) = (directory(), std::env::var("FULGURITE_TEST_DOOR")) else { return };
     std::fs::write(directory.join("marks/begun"), "").unwrap();
     make(&door, &directory.join("data/pool")).unwrap();
-    std::fs::write(directory.join("marks/made"), "").unwrap();
+    std::fs::write(directory.join("marks/made"), "made").unwrap();
     std::thread::sleep(std::time::Duration::from_secs(60));
 }
 

@@ -1,9 +1,10 @@
 //! Goal: `device serve` refuses data that it cannot serve as asked, by name and with code 2, and
 //! leaves them as they were: another size or geometry, too small, foreign, in use, not a file of
-//! its owner's alone. `--force` overwrites foreign data and wear. Method: a device over NAND is
-//! made, written to and killed, so that a start must recover. Then the program runs with each
-//! mistake. The message and every byte in the directory are compared. Files that begin with zeros
-//! hold something behind them.
+//! its owner's alone. `--force` overwrites foreign data and wear. What it was killed while it made
+//! is made by the next start. Method: a device over NAND is made, written to and killed, so that a
+//! start must recover. Then the program runs with each mistake. The message and every byte in the
+//! directory are compared. Files that begin with zeros hold something behind them. And data are
+//! made by processes that are killed at random moments.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -308,4 +309,21 @@ fn what_is_no_file_of_its_owner_s_alone_is_refused() {
     for nand in ["none", "slc"] {
         refused(directory, &["--size", "2G", "--nand", nand, "--data", "file"], &["--data file", "make it larger"]);
     }
+}
+
+#[test]
+fn a_device_that_is_killed_while_its_data_are_made_is_served_later() {
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    let kinds = ["--size 4M", "--size 4M --nand slc", "--size 16M --store"];
+    let kills = kinds.map(|kind| {
+        let directory = tempfile::tempdir_in(Path::new(program).parent().unwrap()).unwrap();
+        fulgurite_testkit::kill_makers(kind, directory.path(), |directory| {
+            // It prints a line when it serves.
+            let script = format!("exec $0 device serve --socket dev.sock --data data/data.img {kind} >marks/made");
+            let mut child = Command::new("sh");
+            child.args(["-c", &script, program]).current_dir(directory);
+            child
+        })
+    });
+    fulgurite_testkit::figure(26, "kills of makers of device data", kills.iter().sum());
 }

@@ -96,8 +96,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Kills processes that make a pool, or a file, at random moments. After each, a further process
 /// must make it, or find it. `start` gives the process for a directory, in whose `data` it makes
 /// everything, and leaves nothing unfinished in the end. A process may say by files that it begins
-/// and is done: `marks/begun` and `marks/made`. Where it does not, it has begun when there is
-/// anything in `data`, and is done when it ends. Returns the number of kills.
+/// and is done: `marks/begun`, and `marks/made` once that has a byte. Where it does not, it has
+/// begun when there is anything in `data`, and is done when it ends. Returns the number of kills.
 ///
 /// # Panics
 /// When a process that is not killed fails, or takes longer than a minute.
@@ -117,7 +117,7 @@ pub fn kill_makers(what: &str, root: &Path, start: impl Fn(&Path) -> Command) ->
                 assert!(ended.success(), "{what}, round {round}, with {:?} there: {ended}", left());
                 true
             }
-            None => marks.join("made").exists(),
+            None => std::fs::metadata(marks.join("made")).is_ok_and(|made| made.len() > 0),
         };
 
         let mut child = spawn();

@@ -22,6 +22,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_objects::Batch;
 use fulgurite_store::{Geometry, Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
+use fulgurite_sys::Process;
 
 use super::lock;
 use super::names::{Entry, Names};
@@ -47,6 +48,8 @@ const _: () = assert!(PAGES_PER_CHUNK == u64::BITS);
 /// See the module.
 pub struct KeptPool {
     pool: Arc<Pool>,
+    /// May write to the pool. Its children must not.
+    pub process: Process,
     /// What was opened is held as long as the process lives.
     _opened: Opened,
     pub names: Mutex<Names>,
@@ -253,6 +256,7 @@ impl KeptPool {
         let names = restore(pool, found, numbers, shards)?;
         Ok(KeptPool {
             pool: pool.clone(),
+            process: Process::current(),
             _opened: opened.clone(),
             names: Mutex::new(names),
             pages: Mutex::new(vec![Pages::default(); chunks as usize]),

@@ -132,6 +132,9 @@ pub enum SyncError {
     /// The flash keeps nothing.
     #[error("these objects end with the process, as their flash keeps nothing; start the allocator over a pool")]
     NotKept,
+    /// This process is a child, by `fork`, of the one that started the allocator.
+    #[error("this process is a child, by fork, of the one that started the allocator; sync in the parent")]
+    Forked,
     /// Objects cannot be written. They are in DRAM as before.
     #[error("objects cannot be written, and the last state stays: {0}")]
     Objects(#[from] FlashError),
@@ -332,6 +335,10 @@ impl ObjectAllocator {
     /// [`SyncError`]. The last state stays.
     pub fn sync(&self) -> Result<u64, SyncError> {
         let kept = self.pager.kept.as_ref().ok_or(SyncError::NotKept)?;
+        // A child would write to its parent's pool, or wait for threads that it does not have.
+        if !kept.process.is_current() {
+            return Err(SyncError::Forked);
+        }
         loop {
             let before = kept.made_permanent.load(Ordering::Acquire);
             self.pager.put_permanent()?;
