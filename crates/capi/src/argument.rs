@@ -98,14 +98,19 @@ pub(crate) struct OfProcess<T> {
     process: Process,
 }
 
-impl<T: Copy> OfProcess<T> {
+impl<T> OfProcess<T> {
     pub fn new(value: T) -> OfProcess<T> {
         OfProcess { value, process: Process::current() }
     }
 
     /// The value, or FULGURITE_FORKED in a child.
-    pub fn get(&self) -> Result<T, Failure> {
-        if self.process.is_current() { Ok(self.value) } else { Err(AccessError::Forked.into()) }
+    pub fn get(&self) -> Result<&T, Failure> {
+        if self.process.is_current() { Ok(&self.value) } else { Err(AccessError::Forked.into()) }
+    }
+
+    /// The value, in a child as well.
+    pub fn into_value(self) -> T {
+        self.value
     }
 }
 

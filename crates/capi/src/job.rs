@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fulgurite::{JobHandle, JobOptions};
 
-use crate::argument::{self, User, give};
+use crate::argument::{self, OfProcess, User, give};
 use crate::context::fulgurite_context;
 use crate::failure::{Failure, guard};
 use crate::open::{note_worker, refuse_on_worker};
@@ -19,7 +19,7 @@ pub type fulgurite_callback = Option<unsafe extern "C" fn(context: *mut fulgurit
 
 /// A job that was submitted. Wait for it with fulgurite_job_wait(), or let it go with
 /// fulgurite_job_free().
-pub struct fulgurite_job(JobHandle<c_int>);
+pub struct fulgurite_job(OfProcess<JobHandle<c_int>>);
 
 /// # Safety
 /// The contract of the module `lib`.
@@ -46,7 +46,7 @@ unsafe fn submit(
             unsafe { callback((&raw const context).cast_mut(), user.pointer()) }
         })?)
     })?;
-    Ok(fulgurite_job(job))
+    Ok(fulgurite_job(OfProcess::new(job)))
 }
 
 /// Submits a job. `user` is passed on to the callback. After `deadline_milliseconds`, unless that
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn fulgurite_run(
     guard(|| {
         // SAFETY: the contract of the module `lib`.
         let (result, job) = unsafe { (argument::out_or_null(result, "result")?, submit(pool, callback, user, 0)?) };
-        let returned = job.0.wait()?;
+        let returned = job.0.into_value().wait()?;
         if let Some(result) = result {
             result.write(returned);
         }
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn fulgurite_job_wait(job: *mut fulgurite_job, result: *mu
         refuse_on_worker()?;
         // SAFETY: the contract of the module `lib`.
         let (result, job) = unsafe { (argument::out_or_null(result, "result")?, argument::take(job, "job")?) };
-        let returned = job.0.wait()?;
+        let returned = job.0.into_value().wait()?;
         if let Some(result) = result {
             result.write(returned);
         }
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn fulgurite_job_wait(job: *mut fulgurite_job, result: *mu
 pub unsafe extern "C" fn fulgurite_job_cancel(job: *mut fulgurite_job) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        unsafe { argument::handle(job, "job") }?.0.cancel();
+        unsafe { argument::handle(job, "job") }?.0.get()?.cancel();
         Ok(())
     })
 }
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn fulgurite_job_cancel(job: *mut fulgurite_job) -> fulgur
 pub unsafe extern "C" fn fulgurite_job_has_ended(job: *const fulgurite_job, ended: *mut bool) -> fulgurite_status {
     guard(|| {
         // SAFETY: the contract of the module `lib`.
-        let (job, ended) = unsafe { (argument::handle(job, "job")?, argument::out(ended, "ended")?) };
-        ended.write(job.0.is_finished());
+        let (job, ended) = unsafe { (argument::handle(job, "job")?.0.get()?, argument::out(ended, "ended")?) };
+        ended.write(job.is_finished());
         Ok(())
     })
 }

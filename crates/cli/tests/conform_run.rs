@@ -377,7 +377,8 @@ impl Redis {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(30) && self.child.try_wait().unwrap().is_none() {
             if let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) {
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                // A disk that is throttled takes minutes for what does not fit.
+                stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
                 return Some(Connection { reader: BufReader::new(stream) });
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -36,6 +36,10 @@ fn a_search_in_all_configurations() {
     for config in ["dram-only", "fulgurite", "flash-sync"] {
         assert!(configs.contains(&config) && told.contains(config), "{config} is missing in {configs:?}: {told}");
     }
+    // Each of them but plain DRAM has as much memory. Without rights there is no cgroup.
+    let limited = rows.iter().filter(|row| row["config"] != "dram-only");
+    let limits: Vec<_> = limited.map(|row| row["cgroup_limit_bytes"].as_u64()).collect();
+    assert!(limits.len() > 1 && limits.iter().all(|limit| *limit == limits[0]), "{limits:?}");
     // So little text fits into the cgroup of kernel paging, which is no comparison.
     assert!(configs.contains(&"os-swap") || is_left_out("os-swap", &told), "{told}");
     for part in ["queries/s", "of DRAM-only", "p99.9 µs", "DRAM it may use", "peak", "$ per GB"] {

@@ -192,16 +192,17 @@ pub enum OpenError {
     },
     /// The file system is too full for a file of this size.
     #[error(
-        "{} needs {} and its file system has {} free; free some, or ask for less",
-        path.display(), format_bytes(*.needed), format_bytes(*.free)
+        "{} needs {} and its file system has {}; free some, or ask for less",
+        path.display(), format_bytes(*.needed),
+        free.map_or("no more".to_owned(), |free| format!("{} free", format_bytes(free)))
     )]
     NoSpace {
         /// The path as given.
         path: PathBuf,
         /// Bytes that the file needs.
         needed: u64,
-        /// Bytes that the file system has for this user.
-        free: u64,
+        /// Bytes that the file system has for this user. None where it does not say.
+        free: Option<u64>,
     },
     /// This process may not write a file of this size.
     #[error(

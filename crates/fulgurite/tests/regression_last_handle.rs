@@ -3,7 +3,8 @@
 //! on a worker of another memory, in a destructor of a thread local. No worker stands still for it,
 //! an open of the same pool afterwards waits until it is free, and an exit waits for the sync.
 //! Method: a value is put and not synced, the last handle is dropped there, and the pool is opened
-//! at once. For the exit, the test's own program ends as soon as the handle was dropped.
+//! at once. A sync that waited for the job that drops the handle would wait for an hour. For the
+//! exit, the test's own program ends as soon as the handle was dropped.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -19,7 +20,8 @@ const RARELY: Durability = Durability::Lazy { every: Duration::from_secs(3600), 
 
 fn open(path: &Path, durability: Durability) -> Fulgurite {
     let medium = Medium::pool_or_new(path, "16M");
-    Fulgurite::builder(medium).dram("8M").durability(durability).start().unwrap()
+    let builder = Fulgurite::builder(medium).dram("8M").durability(durability);
+    builder.with(|runtime| runtime.gate_timeout(Duration::from_secs(3600))).start().unwrap()
 }
 
 /// A memory whose value 42 was put and not synced.

@@ -32,7 +32,7 @@ fn the_least_budget_that_is_named_suffices() {
         let again = least(&path, objects, named / 2);
         assert!(again.abs_diff(named) <= named / 32, "whatever was tried: {again}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
-        let memory = start(&path, objects, named).unwrap();
+        let memory = start(&path, objects, named.min(again)).unwrap();
         let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
         memory.transaction(|t| t.put(&map, &1, &2)).unwrap();
         drop((map, memory));

@@ -51,7 +51,7 @@ pub fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
 /// Measures it with requests that are decided.
 ///
 /// # Errors
-/// As [`measure`].
+/// When there is no swap to turn on, or the guarded path cannot be measured.
 pub fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan) -> Result<(Vec<LiveRow>, Ran)> {
     let name = image.label();
     let setups: Vec<Setup> = how

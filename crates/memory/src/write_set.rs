@@ -10,7 +10,8 @@ use fulgurite_runtime::AccessError;
 
 use crate::{Memory, Pinned, Ptr};
 
-/// Staged writes. Reusable: `commit` and `clear` empty it and keep its memory.
+/// Staged writes. Reusable: `commit` and `clear` empty it and keep its memory. Writes are to
+/// addresses ([`Ptr`]), and no operation can tell of which memory an address is.
 #[derive(Default, Debug, Clone)]
 pub struct WriteSet {
     writes: Vec<Write>,

@@ -136,8 +136,8 @@ impl Slot {
             found.map_or_else(|found| found == added, |_| true)
         })
     }
-    /// Whether the hook has the thread go on elsewhere.
-    fn is_hooked(&self, address: usize, context: &mut libc::ucontext_t) -> bool {
+    /// Calls the hook. Returns whether it has the thread go on elsewhere.
+    fn call_hook(&self, address: usize, context: &mut libc::ucontext_t) -> bool {
         let hook = self.hook.load(Ordering::Acquire);
         // SAFETY: it was stored from a function of this type.
         hook != 0 && unsafe { std::mem::transmute::<usize, Hook>(hook) }(address, context)
@@ -340,7 +340,7 @@ unsafe extern "C" fn on_signal(number: c_int, info: *mut libc::siginfo_t, contex
     };
     if is_missing.is_some()
         // SAFETY: the kernel passes it, and nothing else has it.
-        && slot_of(number).is_some_and(|slot| slot.is_hooked(address, unsafe { &mut *context.cast() }))
+        && slot_of(number).is_some_and(|slot| slot.call_hook(address, unsafe { &mut *context.cast() }))
     {
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };

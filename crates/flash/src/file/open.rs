@@ -156,7 +156,7 @@ pub(super) fn create(
     }
     let free = DirectFile::free_bytes(parent).map_err(|e| path_error("find the free space of", parent, e))?;
     if free < bytes {
-        return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free });
+        return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free: Some(free) });
     }
     may_write(path, bytes)?;
     let file = DirectFile::create(path).map_err(|e| path_error("create", path, e))?;
@@ -296,8 +296,8 @@ pub(super) fn grow(path: &Path, medium: &OpenFile, bytes: u64) -> Result<(), Ope
 
 /// Bytes that are free at `path`, of which a write has just found too few. None where the file
 /// system does not say.
-fn free_when_full(path: &Path) -> u64 {
-    DirectFile::free_bytes(path).ok().filter(|free| *free != u64::MAX).unwrap_or(0)
+fn free_when_full(path: &Path) -> Option<u64> {
+    DirectFile::free_bytes(path).ok().filter(|free| *free != u64::MAX)
 }
 
 /// Takes the file for us alone.
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_is_free_in_a_full_file_system_is_none_where_it_does_not_say() {
-        assert_eq!(free_when_full(Path::new("/proc")), 0);
-        assert!(free_when_full(Path::new("/")) > 0);
+        assert_eq!(free_when_full(Path::new("/proc")), None);
+        assert!(free_when_full(Path::new("/")).is_some_and(|free| free > 0));
     }
 }

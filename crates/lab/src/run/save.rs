@@ -62,7 +62,7 @@ impl Save {
 /// # Errors
 /// Interrupted.
 pub fn run(contest: &mut Contest, saves: &mut Vec<Save>) -> Result<()> {
-    if !Server::Redis.is_there(contest)? {
+    if !Server::Redis.find(contest)? {
         return Ok(());
     }
     let mut turns = contest.under.clone().into_iter().flat_map(|under| match under {

@@ -57,11 +57,11 @@ impl Server {
             Server::Memcached => Protocol::Memcached,
         }
     }
-    /// Whether it is there; else a note says so.
+    /// Whether it is there. Where it is not, a note says so.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn is_there(self, contest: &mut Contest) -> Result<bool> {
+    pub fn find(self, contest: &mut Contest) -> Result<bool> {
         let program = self.program();
         let tried = Command::new(program).arg("--version").stdin(Stdio::null()).output();
         match tried {
@@ -174,7 +174,7 @@ fn wait_for(contest: &Contest, one: &mut Contestant, port: u16) -> Result<()> {
 /// # Errors
 /// Interrupted.
 pub fn run(contest: &mut Contest, server: Server, rows: &mut Vec<Row>) -> Result<()> {
-    if !server.is_there(contest)? {
+    if !server.find(contest)? {
         return Ok(());
     }
     let (mut all, mut setups) = (Vec::new(), Vec::new());
