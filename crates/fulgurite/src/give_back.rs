@@ -9,7 +9,9 @@
 //! with few is walked in any case, however busy the machine is.
 //!
 //! What a deletion makes old is remembered until a sync. Pages are deleted in parts, as far as
-//! there is room for that. The next search goes on with the rest.
+//! there is room for that. The next search goes on with the rest. A heap lists objects of other
+//! pages anew, which is written by a job of the runtime's own and asks for no place. So the room
+//! for that is reserved before, and without it nothing is taken.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,6 +96,26 @@ impl Drop for Lent {
     }
 }
 
+/// Room for changes, until it is dropped: what was changed has claimed its place by then.
+struct Reserved<'p> {
+    pool: &'p Pool,
+    changes: u64,
+    refused: bool,
+}
+
+impl Reserved<'_> {
+    fn take(&mut self, changes: u64) -> bool {
+        self.refused = !self.pool.reserve_changes(changes);
+        self.changes = if self.refused { 0 } else { changes };
+        !self.refused
+    }
+}
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.pool.release_changes(self.changes);
+    }
+}
+
 /// Gives the empty pages of all heaps of which enough was freed back to a pool of this process.
 /// Where that fails, they stay free memory of their heaps, and the pool keeps their data. Returns
 /// whether it ended for a sync before it had walked all.
@@ -113,15 +135,19 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
         }
         let held = runtime.hold_state()?;
         let (its, mut asked) = (heap.clone(), 0);
-        let found = held.run(move |m| {
+        let mut reserved = Reserved { pool, changes: 0, refused: false };
+        let found = held.run(|m| {
             let _section = m.write_section_now()?;
             let goes_on = || {
                 asked += 1;
                 (asked <= ASKED_LEAST || since.elapsed() < most) && limit.lets(pool)
             };
-            let found = its.take_empty_while(m, goes_on)?;
+            let found = its.take_empty_while(m, goes_on, |changes| reserved.take(changes))?;
             Ok(found.map(|regions| Lent { heap: its, regions, left: None }))
         })?;
+        if reserved.refused {
+            break;
+        }
         let Some(mut lent) = found else {
             let is_late = since.elapsed() >= most;
             // Another search of this length would not find more. A shorter one may have failed for

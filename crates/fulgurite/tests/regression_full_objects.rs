@@ -86,7 +86,7 @@ fn full_and_empty(objects: bool, durability: Durability, len: usize) {
         (true, true) => 16,
         (true, false) => 32,
         (false, true) => 4,
-        (false, false) => 8,
+        (false, false) => 16,
     };
     let pool_bytes = mib << 20;
     let mut medium = Medium::new_pool(directory.path().join("pool"), pool_bytes);

@@ -120,7 +120,24 @@ fn random_sizes_in_a_region_that_fills_up() {
 /// Takes the empty pages out, and overwrites them. Returns how many there were.
 fn give(heap: &Heap, memory: &mut PlainMemory, model: &Model, region: Region) -> u64 {
     let used = heap.used_bytes();
-    let regions = heap.take_empty(memory).unwrap();
+    let subpages = |memory: &mut PlainMemory| {
+        let mut bytes = vec![0; region.bytes as usize];
+        memory.read_bytes(region.base, &mut bytes).unwrap();
+        bytes.chunks(SUBPAGE_BYTES).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let (before, mut most) = (subpages(memory), 0);
+    let taken = heap.take_empty_while(
+        memory,
+        || true,
+        |writes| {
+            most = writes;
+            true
+        },
+    );
+    let regions = taken.unwrap().expect("it went on");
+    // And the header.
+    let written = before.iter().zip(subpages(memory)).filter(|(before, after)| *before != after).count() as u64;
+    assert!(written <= most + 1, "{written} subpages were written, and {most} announced");
     for empty in &regions {
         assert!(empty.base.linear().is_multiple_of(PAGE) && empty.bytes.is_multiple_of(PAGE));
         assert!(region.contains(empty.base, empty.bytes));

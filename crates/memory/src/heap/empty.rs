@@ -276,11 +276,12 @@ impl Heap {
     /// then. An object that was read once and cannot be read again is lost, and so are the objects
     /// of its page.
     pub fn take_empty<M: Memory>(&self, memory: &mut M) -> Result<Vec<Region>, AccessError> {
-        Ok(self.take_empty_while(memory, || true)?.unwrap_or_default())
+        Ok(self.take_empty_while(memory, || true, |_| true)?.unwrap_or_default())
     }
     /// Takes them as long as `go_on` says so, which is asked every 64 batches of the first walk and
-    /// at its end. Returns none when it did not: nothing was taken then. The second walk takes
-    /// about as long as the first, and ends by itself.
+    /// at its end. `has_room` is asked then, with how many subpages the second walk writes at most.
+    /// Returns none when one of them said no: nothing was taken then. The second walk takes about
+    /// as long as the first, and ends by itself.
     ///
     /// # Errors
     /// As [`Heap::take_empty`].
@@ -288,6 +289,7 @@ impl Heap {
         &self,
         memory: &mut M,
         mut go_on: impl FnMut() -> bool,
+        has_room: impl FnOnce(u64) -> bool,
     ) -> Result<Option<Vec<Region>>, AccessError> {
         self.memory.check(memory.id())?;
         let _section = memory.write_section()?;
@@ -302,10 +304,12 @@ impl Heap {
         let turns = self.classes.iter().map(|class| class.turn.lock(memory)).collect::<Result<Vec<_>, _>>()?;
         let loose: Vec<Loose> = (0..CLASSES).map(|class| self.take_loose(class)).collect();
         let mut pages = Pages::from(self.look_from.load(Ordering::Relaxed), COUNTED_MOST);
-        let counted = self.count_free(memory, &loose, &mut pages, &mut go_on);
+        let mut counted = self.count_free(memory, &loose, &mut pages, &mut go_on);
         if counted == Ok(true) {
             pages.only_empty();
-        } else {
+            counted = Ok(has_room(self.writes_to_take(&loose, &pages)));
+        }
+        if counted != Ok(true) {
             pages = Pages::from(0, 0);
         }
         let next = pages.next();
@@ -393,6 +397,27 @@ impl Heap {
             }
         }
         Ok(go_on())
+    }
+
+    /// How many batches of objects that stay are made anew at most, when what is in empty pages is
+    /// taken. Each is in one subpage.
+    fn writes_to_take(&self, loose: &[Loose], pages: &Pages) -> u64 {
+        let listed = |class: usize| hold(&self.classes[class].state).listed;
+        let of_loose = |class: usize| {
+            let Loose { cached, rest } = &loose[class];
+            cached.len() as u64 * class_bytes(class) + rest.map_or(0, |rest| rest.bytes)
+        };
+        let classes = || (0..CLASSES).filter(|class| pages.has(*class));
+        // Empty pages are whole of objects of these classes, but for the tails of subpages.
+        let free: u64 = classes().map(|class| listed(class) * class_bytes(class) + of_loose(class)).sum();
+        let small = classes().map(class_bytes).filter(|size| *size < SUBPAGE);
+        let tail = small.map(|size| SUBPAGE % size).max().unwrap_or(0);
+        let stays = free.saturating_sub(pages.free.len() as u64 * (PAGE - PAGE / SUBPAGE * tail));
+        let batches = |class: usize| {
+            let objects = listed(class).min(stays / class_bytes(class));
+            objects / Self::batch_words(class) as u64 + 1
+        };
+        classes().map(batches).sum()
     }
 
     /// Reads the batch at the head of a list of objects, and returns what follows.

@@ -158,6 +158,17 @@ impl Pool {
         }
         least
     }
+    /// Whether `count` subpages may be changed in addition to what a sync needs. If so, their room
+    /// is kept until [`Pool::release_changes`].
+    #[must_use]
+    pub fn reserve_changes(&self, count: u64) -> bool {
+        let inner = self.lock_to_read();
+        self.changes.reserve(inner.store.room_for_changes(), count)
+    }
+    /// These were changed, and claimed their places, or were not.
+    pub fn release_changes(&self, count: u64) {
+        self.changes.release(count);
+    }
     /// Reserves the room for as many changes in parts ([`crate::Changes::release`]). Returns what.
     pub(super) fn reserve_for_statuses(&self, inner: &Inner, pages: &[u32], status: Status) -> Result<u64, PoolError> {
         let taken = self.room_for_statuses(inner, pages.len());
