@@ -148,6 +148,8 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
         if reserved.refused {
             break;
         }
+        // What follows is deletions, which have the same room.
+        drop(reserved);
         let Some(mut lent) = found else {
             let is_late = since.elapsed() >= most;
             // Another search of this length would not find more. A shorter one may have failed for
