@@ -66,6 +66,8 @@ struct Supply {
     /// What the header on flash says.
     mark: u64,
     unaccounted: u64,
+    /// Next to pages that are lent, what is left of larger objects that reach into them.
+    rests: Vec<Region>,
 }
 
 /// An allocator over a [`Region`] of flash memory, for any number of workers.
@@ -123,7 +125,7 @@ impl Heap {
             parts: Parts::new(region, Vec::new()),
             grounds: OnceLock::new(),
             classes: (0..CLASSES).map(|_| Class::default()).collect(),
-            supply: Mutex::new(Supply { next: mark, mark, unaccounted }),
+            supply: Mutex::new(Supply { next: mark, mark, unaccounted, rests: Vec::new() }),
             supply_turn: VersionLatch::default(),
             clean: AtomicBool::new(clean),
             missed: AtomicBool::new(false),

@@ -397,6 +397,32 @@ fn everything_that_was_freed_can_be_had_again() {
     }
 }
 
+/// Objects a little smaller than a page reach into two. What is left of one next to lent pages is
+/// one piece with them afterwards, so hardly fewer can be had again.
+#[test]
+fn objects_that_reach_into_lent_pages_can_be_had_again() {
+    const SIZE: usize = 15 * SUBPAGE_BYTES;
+    let random = Random::seeded("reaching objects", 1);
+    let (mut lost, mut lent) = (0, 0);
+    for round in 0..20 {
+        let mut random = random.split(round);
+        let mut memory = plain();
+        let heap = Heap::create(&mut memory, region(200)).unwrap();
+        let fill = |memory: &mut PlainMemory| std::iter::from_fn(|| heap.allocate(memory, SIZE).ok()).collect();
+        let all: Vec<Address> = fill(&mut memory);
+        // A search follows when an eighth was freed, so the last one sees less than that in use.
+        let (others, first): (Vec<Address>, Vec<Address>) = all.iter().partition(|_| random.below(8) == 0);
+        first.iter().for_each(|at| heap.free(&mut memory, *at, SIZE).unwrap());
+        let regions = heap.take_empty(&mut memory).unwrap();
+        heap.put_back(&regions);
+        others.iter().for_each(|at| heap.free(&mut memory, *at, SIZE).unwrap());
+        heap.check(&mut memory).unwrap();
+        let again: Vec<Address> = fill(&mut memory);
+        (lost, lent) = (lost + all.len() - again.len(), lent + regions.len());
+    }
+    // About one a region, which is divided into sizes of other objects.
+    assert!(lent > 100 && lost <= lent + lent / 4, "{lost} objects were lost by {lent} regions");
+}
 #[test]
 fn whole_subpages_become_slabs_of_other_sizes() {
     let (mut memory, region) = (plain(), region(2));

@@ -323,13 +323,16 @@ impl Heap {
             }
         }
         let (runs, rests, lost) = pages.end();
-        hold(&self.supply).unaccounted += lost;
-        rests.into_iter().for_each(|rest| self.divide(rest.base, rest.bytes));
+        {
+            let mut supply = hold(&self.supply);
+            supply.unaccounted += lost;
+            supply.rests = rests;
+        }
         let region = |run: Run| Region::new(Address::from_linear(run.start * PAGE), (run.end - run.start) * PAGE);
         let regions: Vec<Region> = runs.into_iter().map(region).collect();
         if result.is_err() || counted != Ok(true) {
             // Large objects that were at hand. No allocation may miss them.
-            regions.iter().for_each(|region| self.divide(region.base, region.bytes));
+            self.divide_with_rests(&regions, None);
             drop(turns);
             if result.is_err() {
                 self.note_freed();
@@ -337,6 +340,9 @@ impl Heap {
             return result.map(|()| None);
         }
         self.look_from.store(next, Ordering::Relaxed);
+        if regions.is_empty() {
+            self.divide_with_rests(&[], None);
+        }
         self.lent.store(!regions.is_empty(), Ordering::Release);
         drop(turns);
         self.note_looked();
@@ -345,7 +351,7 @@ impl Heap {
 
     /// Takes pages back, which are free memory for any size then.
     pub fn put_back(&self, regions: &[Region]) {
-        regions.iter().for_each(|region| self.divide(region.base, region.bytes));
+        self.divide_with_rests(regions, None);
         self.lent.store(false, Ordering::Release);
         self.note_looked();
     }
@@ -353,13 +359,23 @@ impl Heap {
     /// Nothing is noted as counted: the next [`Heap::take_empty`] begins there, and
     /// [`Heap::look_for_freed`] says so as soon as enough is free.
     pub fn put_back_left(&self, regions: &[Region], left: Address) {
+        self.divide_with_rests(regions, Some(left));
+        self.lent.store(false, Ordering::Release);
         self.look_from.store(left.linear() / PAGE, Ordering::Relaxed);
-        // A search counts an object where it begins, so none may begin before and end behind.
-        let behind = |region: &Region| region.bytes.min(left.linear().saturating_sub(region.base.linear()));
-        let parts: Vec<Region> =
-            regions.iter().flat_map(|region| <[Region; 2]>::from(region.split(behind(region)))).collect();
-        self.put_back(&parts);
         self.looked_at.store(0, Ordering::Relaxed);
+    }
+    /// Makes free objects of pages, together with what is left of larger objects next to them. A
+    /// search counts an object where it begins, so none begins before `left` and ends behind.
+    fn divide_with_rests(&self, pages: &[Region], left: Option<Address>) {
+        let split = left.map_or(u64::MAX, Address::linear);
+        let behind = |region: &Region| region.bytes.min(split.saturating_sub(region.base.linear()));
+        let mut all = std::mem::take(&mut hold(&self.supply).rests);
+        all.extend(pages.iter().flat_map(|region| <[Region; 2]>::from(region.split(behind(region)))));
+        all.retain(|region| region.bytes > 0);
+        all.sort_unstable_by_key(|region| region.base);
+        for joined in all.chunk_by(|a, b| a.base.add(a.bytes) == b.base && Some(b.base) != left) {
+            self.divide(joined[0].base, joined.iter().map(|region| region.bytes).sum());
+        }
     }
     /// Notes what is free where all pages were counted. Otherwise the others follow.
     fn note_looked(&self) {

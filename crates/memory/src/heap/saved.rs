@@ -7,7 +7,7 @@ use fulgurite_runtime::AccessError;
 
 use super::size_class::CLASSES;
 use super::state::{ClassRecord, ClassState, Header, RECORDS_FIRST};
-use super::{HEADER_BYTES, Heap, SUBPAGE, hold, ranges_of};
+use super::{HEADER_BYTES, Heap, SUBPAGE, Supply, hold, ranges_of};
 use crate::{Address, Memory, Ptr, Region, WriteSet};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
@@ -84,7 +84,7 @@ impl Heap {
             *hold(&class.state) = ClassState::default();
         }
         let mut supply = hold(&self.supply);
-        (supply.next, supply.mark, supply.unaccounted) = (self.bytes(), self.bytes(), 0);
+        *supply = Supply { next: self.bytes(), mark: self.bytes(), unaccounted: 0, rests: Vec::new() };
     }
 
     /// What the header says.
@@ -137,7 +137,7 @@ impl Heap {
         let mark = saved.header.mark;
         // Without the classes' records, all that may have been handed out counts as in use.
         let unaccounted = if clean { saved.header.unaccounted } else { mark - HEADER_BYTES };
-        (supply.next, supply.mark, supply.unaccounted) = (mark, mark, unaccounted);
+        *supply = Supply { next: mark, mark, unaccounted, rests: Vec::new() };
         drop(supply);
         self.note_freed();
         self.missed.store(false, Ordering::Relaxed);
