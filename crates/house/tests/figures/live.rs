@@ -68,17 +68,17 @@ pub fn tables(result: &Value) -> Vec<Table> {
     }
     // What paging by the kernel calls a miss is a major fault, which is not the same.
     let misses = ["fulgurite", "on-device", "pool", "pool-on-device"];
-    let asked_by = |config: &str| match config {
-        "dram-only" => Some(("requests of plain memory".to_owned(), "ops_per_s")),
-        _ if misses.contains(&config) => Some((format!("misses, {config}"), "misses_per_s")),
+    let asked_by = |row: &Value| match text(row, "config") {
+        "dram-only" => Some("ops_per_s"),
+        config if misses.contains(&config) => Some("misses_per_s"),
         _ => None,
     };
     let mut asked = Table::new(["a second".to_owned()].into_iter().chain(workloads.iter().cloned()));
-    for config in distinct(rows.iter().map(|r| text(r, "config").to_owned())) {
-        let Some((name, key)) = asked_by(&config) else { continue };
-        let of = |w: &String| rows.iter().find(|r| text(r, "workload") == w && text(r, "config") == config);
-        let cells = workloads.iter().map(|w| of(w).and_then(|r| r[key].as_f64()).map_or_else(|| "-".into(), number));
-        asked.row([name].into_iter().chain(cells));
+    for name in distinct(rows.iter().filter(|r| asked_by(r).is_some()).map(|r| label(r, several))) {
+        let of = |w: &String| rows.iter().find(|r| text(r, "workload") == w && label(r, several) == name);
+        let rate = |w| of(w).and_then(|r| r[asked_by(r)?].as_f64()).map_or_else(|| "-".into(), number);
+        let what = if name.starts_with("dram-only") { "requests" } else { "misses" };
+        asked.row([format!("{what}, {name}")].into_iter().chain(workloads.iter().map(rate)));
     }
     tables.push(asked);
     tables
