@@ -77,8 +77,9 @@ pub fn tables(result: &Value) -> Vec<Table> {
     for name in distinct(rows.iter().filter(|r| asked_by(r).is_some()).map(|r| label(r, several))) {
         let of = |w: &String| rows.iter().find(|r| text(r, "workload") == w && label(r, several) == name);
         let rate = |w| of(w).and_then(|r| r[asked_by(r)?].as_f64()).map_or_else(|| "-".into(), number);
-        let what = if name.starts_with("dram-only") { "requests" } else { "misses" };
-        asked.row([format!("{what}, {name}")].into_iter().chain(workloads.iter().map(rate)));
+        let of_plain = name.strip_prefix("dram-only").map(|medium| format!("requests of plain memory{medium}"));
+        let what = of_plain.unwrap_or_else(|| format!("misses, {name}"));
+        asked.row([what].into_iter().chain(workloads.iter().map(rate)));
     }
     tables.push(asked);
     tables
