@@ -28,7 +28,7 @@ pub fn render(name: &str, result: &Value, has_drawing: bool) -> String {
         "store" if command.contains("--recovery") => vec![others::recovery(result)],
         "store" if command.contains("--sync") => vec![others::sync(result)],
         "store" => others::store(result),
-        _ if command == "fulgurite-demo" => live::tables(result),
+        _ if command.starts_with("fulgurite-demo ") => live::tables(result),
         other => panic!("{name}: no table is known for `{other}`"),
     };
     assert!(tables.iter().all(|t| !t.rows.is_empty()), "{name}: a table without rows");
