@@ -1,4 +1,4 @@
-//! Goal: a child after `fork` is refused at once by every function that takes a handle, whatever
+//! Goal: a child after `fork` is refused at once by every function that may wait or write, whatever
 //! its parent's threads hold, and the parent goes on. Method: the process forks while other threads
 //! use the memory, and the child calls each function, under an alarm that would kill it.
 
@@ -268,6 +268,7 @@ unsafe fn all_of_allocators(
             fulgurite_object_pool_root(named),
             fulgurite_object_at(objects, 0),
         ]);
+        all.push(("fulgurite_owns", !fulgurite_owns(allocator, block)));
         all
     }
 }

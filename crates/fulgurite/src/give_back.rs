@@ -10,8 +10,8 @@
 //!
 //! What a deletion makes old is remembered until a sync. Pages are deleted in parts, as far as
 //! there is room for that. The next search goes on with the rest. A heap lists objects of other
-//! pages anew, which is written by a job of the runtime's own and asks for no place. So the room
-//! for that is reserved before, and without it nothing is taken.
+//! pages anew, by a job of the runtime's own, which is never refused a place. So the room for that is
+//! reserved before, and without it nothing is taken.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub(crate) struct Limit {
     most: Duration,
     /// How long it goes on in any case.
     least: Duration,
-    /// Writers have as much room as is taken.
+    /// Writers have as much room as deletions take.
     with_writers: bool,
     unless: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -52,7 +52,7 @@ impl Limit {
         let (begun, least, unless) = (Instant::now(), Duration::ZERO, Box::new(|| false));
         Limit { begun, most, least, with_writers: false, unless }
     }
-    /// Writers go on before the next sync, and have half of the room.
+    /// Writers go on before the next sync. Deletions leave them half of the room.
     pub fn with_writers(self) -> Limit {
         Limit { with_writers: true, ..self }
     }
@@ -145,10 +145,11 @@ pub(crate) fn give_back(runtime: &Runtime, pool: &Store, named: &Registry, limit
             let found = its.take_empty_while(m, goes_on, |changes| reserved.take(changes))?;
             Ok(found.map(|regions| Lent { heap: its, regions, left: None }))
         })?;
+        // Another heap may list less anew.
         if reserved.refused {
-            break;
+            continue;
         }
-        // What follows is deletions, which have the same room.
+        // What was listed has claimed its places. Deletions may use what is left.
         drop(reserved);
         let Some(mut lent) = found else {
             let is_late = since.elapsed() >= most;

@@ -59,7 +59,7 @@ const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
 /// How long an allocation that finds nothing waits for pages that are lent.
 const LENT_PAUSE: Duration = Duration::from_micros(100);
 
-/// Space that no class has yet, in bytes from the start of the region.
+/// Space that no class has yet. Numbers are bytes from the start of the region.
 #[derive(Debug)]
 struct Supply {
     next: u64,

@@ -89,6 +89,11 @@ impl Ledger {
     fn spoken_for(&self) -> u64 {
         (self.claimed + self.in_cut + self.kept).saturating_add(self.reserved)
     }
+    /// Keeps room for what a sync changes itself: twice what one has changed so far, or more. In a
+    /// pool that has hardly any room after a sync, a quarter of that room.
+    fn keep_for_sync(&mut self, room: u64) {
+        self.kept = self.kept.max(KEPT_FOR_SYNC.max(2 * self.saved).min(room / 4));
+    }
     /// A ledger with this number of frames, of which none differs, while syncs and reservations
     /// continue.
     fn anew(&self, frames: u64) -> Ledger {
@@ -153,8 +158,7 @@ impl Changes {
             self.asks.store(false, Ordering::Release);
             return true;
         }
-        // In a pool that has hardly any room after a sync, a quarter of that room.
-        ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
+        ledger.keep_for_sync(room);
         let free = room.saturating_sub(ledger.spoken_for());
         self.low.store(free <= (room / 4).min(LOW), Ordering::Relaxed);
         // What was handed over to change what is there is a part of what is left for that.
@@ -236,6 +240,13 @@ impl Changes {
             ledger.reserved = ledger.reserved.saturating_add(taken);
         }
         leaves
+    }
+    /// As [`Changes::reserve`], for changes by jobs of the owner's own, which no claim refuses. Before
+    /// the first claim after a sync, nothing was kept for the next one.
+    #[must_use]
+    pub fn reserve_changes(&self, room: u64, count: u64) -> bool {
+        self.ledger().keep_for_sync(room);
+        self.reserve(room, count)
     }
     /// It has ended, and what it took is not room any more.
     pub fn release(&self, taken: u64) {
@@ -577,6 +588,24 @@ mod tests {
         assert!(changes.reserve(400, 100) && !changes.claim(400, 0));
         changes.release(100);
         assert_eq!(claims(&changes, 400, 2000), 100);
+    }
+    /// Changes that are reserved between a sync and the first claim leave room for the next sync.
+    #[test]
+    fn reserved_changes_leave_room_for_a_sync() {
+        let changes = Changes::default();
+        changes.watch(1000, 400);
+        for _ in 0..2 {
+            assert!(!changes.reserve_changes(400, 301) && changes.reserve_changes(400, 300));
+            (0..300).for_each(|_| changes.claim_for_sync());
+            changes.release(300);
+            // Neither deletions nor claims have it.
+            assert!(!changes.leaves(400, 1) && !changes.claim(400, 0));
+            (0..100).for_each(|_| changes.claim_for_sync());
+            changes.sync_begins();
+            assert!(!changes.placed(400));
+            changes.named();
+            changes.sync_ended(true);
+        }
     }
     #[test]
     fn a_sync_that_fails_leaves_its_claims_and_what_is_forgotten_has_none() {

@@ -326,7 +326,7 @@ impl Heap {
         {
             let mut supply = hold(&self.supply);
             supply.unaccounted += lost;
-            supply.rests = rests;
+            supply.rests.extend(rests);
         }
         let region = |run: Run| Region::new(Address::from_linear(run.start * PAGE), (run.end - run.start) * PAGE);
         let regions: Vec<Region> = runs.into_iter().map(region).collect();

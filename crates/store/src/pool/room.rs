@@ -163,7 +163,7 @@ impl Pool {
     #[must_use]
     pub fn reserve_changes(&self, count: u64) -> bool {
         let inner = self.lock_to_read();
-        self.changes.reserve(inner.store.room_for_changes(), count)
+        self.changes.reserve_changes(inner.store.room_for_changes(), count)
     }
     /// These were changed, and claimed their places, or were not.
     pub fn release_changes(&self, count: u64) {
