@@ -355,7 +355,7 @@ fn long_crashes(seed: u64) -> Result<u64, String> {
     for round in 0..4 {
         let wrong = |what: String| format!("round {round}: {what}");
         let steps: Vec<Step> =
-            (0..60).map(|_| if random.one_in(4u64) { Step::Sync } else { choose(&mut random) }).collect();
+            (0..150).map(|_| if random.one_in(4u64) { Step::Sync } else { choose(&mut random) }).collect();
         let from = 1 + random.below(120u64);
         let Some(promise) = run(&flash, how, model.clone(), &steps, from) else {
             return Err(wrong(format!("{} steps have fewer than {from} writes", steps.len())));
