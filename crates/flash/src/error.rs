@@ -135,7 +135,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// There is no such file.
-    #[error("{} does not exist; name an existing file or block device, or ask for one to be created", path.display())]
+    #[error("{} does not exist; check the path, or create it first", path.display())]
     Missing {
         /// The path as given.
         path: PathBuf,

@@ -1,5 +1,7 @@
 //! Anything that can go wrong while a memory is set up or used.
 
+use std::fmt;
+
 use fulgurite_device::SocketError;
 use fulgurite_format::{Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, RootError};
@@ -23,7 +25,7 @@ use fulgurite_store::{MemberError, PoolError};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum Error {
@@ -98,6 +100,13 @@ pub enum Error {
     /// The thread that syncs cannot be started.
     #[error("the thread that syncs cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+/// The message, because that is what `main` prints when it returns the error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<fulgurite_backing::Error> for Error {

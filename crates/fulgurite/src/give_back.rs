@@ -10,8 +10,8 @@
 //!
 //! What a deletion makes old is remembered until a sync. Pages are deleted in parts, as far as
 //! there is room for that. The next search goes on with the rest. A heap lists objects of other
-//! pages anew, by a job of the runtime's own, which is never refused a place. So the room for that is
-//! reserved before, and without it nothing is taken.
+//! pages anew, by a job of the runtime's own, which is never refused a place. So the room for that
+//! is reserved before, and without it nothing is taken.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

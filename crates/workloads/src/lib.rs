@@ -111,7 +111,8 @@ pub trait Workload: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// How many subpages one request may need to change at once (pins that its jobs declare).
     const PINS: u32;
-    /// Requests that only read, of 100, where [`Params::gets`](field@Params::gets) can ask for another share.
+    /// Requests that only read, of 100, where [`Params::gets`](field@Params::gets) can ask for
+    /// another share.
     const GETS: Option<u32> = None;
     /// One request, plain enough to be kept on a fiber's stack.
     type Request: Copy + Send + std::fmt::Debug;
