@@ -131,14 +131,15 @@ fn a_sync_and_a_roll_back_wait_for_no_value_that_is_written_in_parts() {
     let (memory, blobs) = open(Medium::pool(&path));
     let reads = || memory.runtime().statistics().device.reads;
     let before = reads();
-    for number in 5..12 {
+    const PUTS: u64 = 20;
+    for number in 5..5 + PUTS {
         memory.run(|m| blobs.put(m, &1, &value(number))).unwrap();
         memory.sync().unwrap();
     }
     // Half a subpage read for each that was written would mean that what is overwritten is read.
-    let (read, written) = (reads() - before, 7 * BYTES as u64 / 4096);
+    let (read, written) = (reads() - before, PUTS * BYTES as u64 / 4096);
     assert!(read < written / 2, "{read} subpages read, {written} overwritten");
-    assert!(is(&memory, &blobs, 11));
+    assert!(is(&memory, &blobs, 4 + PUTS));
     assert_eq!(blobs.heap().used_bytes(), used);
     assert_eq!(memory.run(|m| blobs.check(m)), Ok((1, BYTES as u64)));
 }
