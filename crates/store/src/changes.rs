@@ -242,7 +242,7 @@ impl Changes {
         leaves
     }
     /// As [`Changes::reserve`], for changes by jobs of the owner's own, which no claim refuses.
-    /// Before the first claim after a sync, nothing was kept for the next one.
+    /// Keeps room for the next sync first, as the first claim after a sync does.
     #[must_use]
     pub fn reserve_changes(&self, room: u64, count: u64) -> bool {
         self.ledger().keep_for_sync(room);
