@@ -365,6 +365,10 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
+    /// From now on, `waiters` waiters may wait at one time.
+    pub fn expect_waiters(&mut self, waiters: usize) {
+        self.misses.grow_waiters(waiters);
+    }
     /// Exchanges the waits that have ended, in this order, for an empty list.
     #[inline]
     pub fn take_notices(&mut self, empty: &mut Vec<(Waiter, Outcome)>) {

@@ -80,6 +80,14 @@ impl Marks {
         }
         seen & HOME != 0
     }
+    /// A thread that is no worker has used the frame. A worker that is alone changes the other bit
+    /// by plain stores, so this one must not store over it.
+    #[inline(always)]
+    pub fn note_use(&self) {
+        if self.referenced.load(Ordering::Relaxed) & USED == 0 {
+            self.referenced.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
     /// The subpage is unlinked.
     #[inline]
     pub(crate) fn leaves_home(&self) {

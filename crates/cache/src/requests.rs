@@ -175,7 +175,7 @@ impl<U: Users, R: Replacement> Cache<U, R> {
 
     fn pin_for(&self, waiters: u32, frame: FrameIndex) {
         if !self.shared.has_planted(Planted::NotPinned) {
-            self.shared.frames.marks(frame).change_pins(held_by(waiters), self.shared.alone());
+            self.shared.frames.marks(frame).change_pins(held_by(waiters), self.shared.plain_pins());
         }
     }
 

@@ -24,6 +24,7 @@ use crate::planted::Planted;
 use crate::primitive::Ordering;
 use crate::request::Purpose;
 use crate::residency::State;
+use crate::shared::Shared;
 use crate::users::Users;
 
 /// The most writes of sealed frames under way: six requests of 256 KiB. Ends are recorded in
@@ -74,6 +75,38 @@ pub struct Sealed {
 /// A sealed frame, for [`Sealed::order`].
 fn sealed_at(subpage: u32, local: LocalFrame) -> u64 {
     u64::from(subpage) << 32 | u64::from(local.0)
+}
+
+impl Shared {
+    /// Makes a frame writable whose mark asks for it. A sealed one stays sealed until it was written
+    /// ([`Unsealed::Later`]). The caller holds the frame.
+    pub fn ask_to_write(&self, subpage: u32, frame: FrameIndex, writer: Writer) -> Unsealed {
+        let marks = self.frames.marks(frame);
+        let seen = marks.dirty.load(Ordering::Acquire);
+        if seen <= DIRTY {
+            return Unsealed::Yes;
+        }
+        if seen == READ_ONLY {
+            return Unsealed::Never;
+        }
+        if seen != ASKS {
+            return Unsealed::Later;
+        }
+        match self.backing().map_or(Ok(()), |backing| backing.begin_change(subpage, writer == Writer::OfSync)) {
+            Ok(()) => {
+                marks.allow_writes();
+                Unsealed::Yes
+            }
+            // The sync that is being written makes room.
+            Err(_) if self.cut.makes_room() => Unsealed::Later,
+            Err(FlashError::NoSpace)
+                if writer == Writer::MayWait && self.backing().is_some_and(Backing::waits_for_room) =>
+            {
+                Unsealed::Later
+            }
+            Err(error) => Unsealed::Refused(error),
+        }
+    }
 }
 
 impl<U: Users, R: Replacement> Cache<U, R> {
@@ -219,35 +252,11 @@ impl<U: Users, R: Replacement> Cache<U, R> {
     /// Makes a sealed frame, of any cache, writable. The caller holds the frame.
     pub fn unseal(&mut self, subpage: u32, frame: FrameIndex, writer: Writer, now_ns: u64) -> Unsealed {
         let shared = self.shared.clone();
+        let unsealed = shared.ask_to_write(subpage, frame, writer);
         let dirty = &shared.frames.marks(frame).dirty;
-        let seen = dirty.load(Ordering::Acquire);
-        if seen <= DIRTY {
-            return Unsealed::Yes;
-        }
-        if seen == READ_ONLY {
-            return Unsealed::Never;
-        }
-        if seen == ASKS {
-            return match shared
-                .backing()
-                .map_or(Ok(()), |backing| backing.begin_change(subpage, writer == Writer::OfSync))
-            {
-                Ok(()) => {
-                    shared.frames.marks(frame).allow_writes();
-                    Unsealed::Yes
-                }
-                // The sync that is being written makes room.
-                Err(_) if shared.cut.makes_room() => Unsealed::Later,
-                Err(FlashError::NoSpace)
-                    if writer == Writer::MayWait && shared.backing().is_some_and(Backing::waits_for_room) =>
-                {
-                    Unsealed::Later
-                }
-                Err(error) => Unsealed::Refused(error),
-            };
-        }
-        if seen != SEALED || self.free.is_empty() || !self.has_room_to_copy() {
-            return Unsealed::Later;
+        let is_sealed = unsealed == Unsealed::Later && dirty.load(Ordering::Relaxed) == SEALED;
+        if !is_sealed || self.free.is_empty() || !self.has_room_to_copy() {
+            return unsealed;
         }
         // One more change than the one that is being written.
         if shared.backing().is_some_and(|backing| backing.asks() && backing.begin_change(subpage, false).is_err()) {

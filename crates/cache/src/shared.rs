@@ -2,6 +2,7 @@
 //! medium.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fulgurite_flash::{Backing, Flash, Traits};
 use fulgurite_format::FrameIndex;
@@ -11,6 +12,7 @@ use crate::cut::Cut;
 use crate::frames::Frames;
 use crate::near::Near;
 use crate::planted::Planted;
+use crate::primitive::Ordering;
 use crate::table::Table;
 
 /// How large a memory and its caches are.
@@ -46,6 +48,8 @@ pub struct Shared {
     /// The most writes that the medium keeps back.
     pub(crate) holds_writes: usize,
     alone: bool,
+    /// One thread changes pins, so that no locked instruction is needed.
+    plain_pins: AtomicBool,
     frames_max: u32,
     planted: Option<Planted>,
 }
@@ -77,6 +81,7 @@ impl Shared {
             holds_writes,
             flash,
             alone,
+            plain_pins: AtomicBool::new(alone),
             frames_max,
             planted,
         })
@@ -102,6 +107,16 @@ impl Shared {
     pub fn alone(&self) -> bool {
         self.alone
     }
+    /// Whether one thread alone pins frames.
+    #[inline(always)]
+    pub fn plain_pins(&self) -> bool {
+        self.plain_pins.load(Ordering::Relaxed)
+    }
+    /// Other threads pin frames from now on. Where there is one cache, its driver calls this itself:
+    /// a change of pins that it has begun is complete then.
+    pub fn share_pins(&self) {
+        self.plain_pins.store(false, Ordering::Release);
+    }
     /// The most frames that a cache may have.
     pub fn frames_max(&self) -> u32 {
         self.frames_max
@@ -120,11 +135,11 @@ impl Shared {
     /// Pins a frame that its user holds, or that is given to waiters.
     #[inline]
     pub fn pin(&self, frame: FrameIndex) {
-        self.frames.marks(frame).change_pins(1, self.alone);
+        self.frames.marks(frame).change_pins(1, self.plain_pins());
     }
     /// Gives a pin back.
     #[inline]
     pub fn unpin(&self, frame: FrameIndex) {
-        self.frames.marks(frame).change_pins(u16::MAX, self.alone);
+        self.frames.marks(frame).change_pins(u16::MAX, self.plain_pins());
     }
 }

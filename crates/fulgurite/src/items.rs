@@ -367,6 +367,28 @@ pub use fulgurite_runtime::AccessError;
 /// ```
 pub use fulgurite_runtime::Context;
 
+/// What a thread that is no worker runs operations with ([`Fulgurite::run_here`]). It is the memory
+/// that containers take.
+///
+/// ```
+/// use fulgurite::{AccessError, Fulgurite, Guest, Medium};
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let visits = memory.hash_map::<u64, u64>(1000)?;
+/// let count = memory.run_here(|m: &mut Guest<'_>| {
+///     let count = visits.get(m, &7)?.unwrap_or(0) + 1;
+///     visits.insert(m, &7, count)?;
+///     Ok::<u64, AccessError>(count)
+/// })?;
+/// assert_eq!(count, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Fulgurite::run_here`]: crate::Fulgurite::run_here
+pub use fulgurite_runtime::Guest;
+
 /// Why a job gave no result.
 ///
 /// ```

@@ -145,6 +145,7 @@ mod images;
 mod items;
 pub mod latches;
 mod leaving;
+mod maps;
 pub mod media;
 mod named;
 mod pages;
@@ -162,9 +163,9 @@ use std::time::Duration;
 
 use fulgurite_backing::Settings;
 pub use items::{
-    AccessError, Address, Array, BPlusTree, Blobs, Context, HashMap, Heap, JobError, JobHandle, JobOptions, KeyHash,
-    Medium, Memory, OrderedBlobs, Plain, Priority, Region, Rooted, Size, Statistics, Stored, SubmitError, SyncError,
-    Transactions,
+    AccessError, Address, Array, BPlusTree, Blobs, Context, Guest, HashMap, Heap, JobError, JobHandle, JobOptions,
+    KeyHash, Medium, Memory, OrderedBlobs, Plain, Priority, Region, Rooted, Size, Statistics, Stored, SubmitError,
+    SyncError, Transactions,
 };
 use latches::VersionLatch;
 use runtime::Runtime;
@@ -173,6 +174,7 @@ pub use zerocopy;
 
 pub use durability::Durability;
 pub use error::Error;
+pub use maps::{Map, MapKey, MapValue, Store, StoreOptions, ThreadTransaction, Within};
 pub use named::Named;
 pub use reader::Reader;
 pub use running::Running;
@@ -464,6 +466,30 @@ impl Fulgurite {
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'env,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
+    }
+
+    /// Runs `code` on the calling thread, which is no worker's. What is in DRAM costs no switch of
+    /// threads, and a miss blocks this thread only. Many misses at once are cheaper in jobs
+    /// ([`Fulgurite::run`]), which switch to each other.
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+    /// let squares = memory.hash_map::<u64, u64>(1000)?;
+    /// memory.run_here(|m| squares.insert(m, &9, 81))?;
+    /// assert_eq!(memory.run_here(|m| squares.get(m, &9))?, Some(81));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `code` returned. [`AccessError::OnWorker`] inside a job. [`AccessError::Nested`] inside
+    /// the closure of an operation of this thread. [`AccessError::TooManyThreads`] beyond 4,096.
+    /// [`AccessError::Forked`].
+    pub fn run_here<T, E: From<AccessError>>(&self, code: impl FnOnce(&mut Guest<'_>) -> Result<T, E>) -> Result<T, E> {
+        self.runtime.run_here(code)
     }
 
     /// As [`Fulgurite::run`], with a name, a priority, a deadline, a bound on pins, a worker.

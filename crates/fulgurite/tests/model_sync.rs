@@ -2,8 +2,8 @@
 //! thread saw, with no page torn, while jobs go on writing. A roll back of a running program makes
 //! just that state again.
 //!
-//! Method: jobs on one or two workers move money between accounts, one on each page, in write
-//! sections that wait in the middle. Others write first one page and then another without a
+//! Method: jobs on one or two workers, and threads that are no workers, move money between
+//! accounts, one on each page, in write sections that wait in the middle. Others write first one page and then another without a
 //! section, or hold pins and write through them. The cache has a few frames only. Meanwhile another
 //! thread syncs. Each token is opened next to the live memory, which goes on. The money must be all
 //! there, what is written second must not be ahead of what is written first, the first and the last
@@ -18,7 +18,7 @@ use fulgurite::{
     AccessError, Address, Context, JobOptions, SyncError,
     media::VersionError,
     runtime::{Durable, Runtime},
-    views::SUBPAGE_BYTES,
+    views::{Pinned, RawMemory, SUBPAGE_BYTES},
 };
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::PoolId;
@@ -27,10 +27,14 @@ use fulgurite_testkit::Random;
 
 const ACCOUNTS: u64 = 96;
 const EACH: u64 = 1000;
-/// Pages that are written without sections: two for each of this number of jobs.
-const PAIRS: u64 = 4;
-/// Pages that are written through pins.
-const PINNED: u64 = 2;
+/// Pages that are written without sections: two for each of this number of jobs and threads.
+const PAIRS: u64 = PAIRS_OF_JOBS + THREADS;
+const PAIRS_OF_JOBS: u64 = 4;
+/// Pages that are written through pins, one by each job or thread that does so.
+const PINNED: u64 = PINNED_BY_JOBS + THREADS;
+const PINNED_BY_JOBS: u64 = 2;
+/// Threads of each kind, where there are any.
+const THREADS: u64 = 2;
 const PAGES: u64 = ACCOUNTS + 2 * PAIRS + PINNED;
 const LAST: u64 = SUBPAGE_BYTES as u64 - 8;
 
@@ -52,19 +56,19 @@ fn config() -> StoreConfig {
 }
 
 /// A runtime over a new pool, and the pool.
-fn start(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
+fn start(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Arc<Runtime>, Arc<Pool>) {
     let geometry = Geometry::new(medium.subpages(), 16, Some(1024)).unwrap();
     Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
     // Nothing is in it: what is not written is "fresh", and not read from flash.
     open_with(medium, workers, frames, 0)
 }
-fn open(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
+fn open(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Arc<Runtime>, Arc<Pool>) {
     open_with(medium, workers, frames, u64::MAX)
 }
-fn open_with(medium: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> (Runtime, Arc<Pool>) {
+fn open_with(medium: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> (Arc<Runtime>, Arc<Pool>) {
     let flash = Pool::open(medium, config()).unwrap().0.into_flash();
     let pool = flash.layer().clone();
-    (over(Arc::new(flash), workers, frames, existing), pool)
+    (Arc::new(over(Arc::new(flash), workers, frames, existing)), pool)
 }
 fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> Runtime {
     over_slow(flash, workers, frames, existing, Duration::from_secs(5))
@@ -86,20 +90,20 @@ fn over_slow(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64, 
     }
 }
 
-fn load(m: &mut Context, at: Address) -> Result<u64, AccessError> {
+fn load<M: RawMemory>(m: &mut M, at: Address) -> Result<u64, AccessError> {
     fulgurite::Memory::load(m, fulgurite::views::Ptr::new(at))
 }
 /// Writes both ends of a page, with nothing in between that switches.
-fn store(m: &mut Context, n: u64, value: u64) -> Result<(), AccessError> {
-    let view = fulgurite::views::RawMemory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+fn store<M: RawMemory>(m: &mut M, n: u64, value: u64) -> Result<(), AccessError> {
+    let view = m.view_mut(page(n), SUBPAGE_BYTES)?;
     view.store(0, value);
     view.store(LAST as usize, value);
     Ok(())
 }
 
 /// Changes a page in one access: nobody comes in between.
-fn change(m: &mut Context, n: u64, to: impl FnOnce(u64) -> u64) -> Result<(), AccessError> {
-    let view = fulgurite::views::RawMemory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+fn change<M: RawMemory>(m: &mut M, n: u64, to: impl FnOnce(u64) -> u64) -> Result<(), AccessError> {
+    let view = m.view_mut(page(n), SUBPAGE_BYTES)?;
     let value = to(view.load::<u64>(0));
     view.store(0, value);
     view.store(LAST as usize, value);
@@ -145,64 +149,112 @@ fn fill(runtime: &Runtime) {
         .unwrap();
 }
 
+/// What a job or a thread does again and again.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Writes first one page of this pair, and then the other.
+    Pair(u64),
+    /// Writes this page through a pin.
+    Pinned(u64),
+    /// Moves money between accounts with this remainder, of that number of remainders. No other
+    /// thread does, so that no latch is needed: fibers of one worker take turns at waits only.
+    Moves { remainder: u64, of: u64 },
+}
+
+impl Does {
+    fn once<M: RawMemory>(self, m: &mut M, random: &mut Random) -> Result<(), AccessError> {
+        match self {
+            Does::Pair(pair) => {
+                let (first, second) = (ACCOUNTS + 2 * pair, ACCOUNTS + 2 * pair + 1);
+                let next = load(m, page(first))? + 1;
+                store(m, first, next)?;
+                store(m, second, next)?;
+                m.yield_now()
+            }
+            Does::Pinned(n) => {
+                let pin = m.pin(page(n))?;
+                // Some are taken before a cut and let go of after it, some are taken right after
+                // it.
+                for _ in 0..random.below(4) {
+                    let view = pin.view_mut(0, SUBPAGE_BYTES);
+                    let value = view.load::<u64>(0) + 1;
+                    view.store(0, value);
+                    view.store(LAST as usize, value);
+                    m.yield_now()?;
+                }
+                drop(pin);
+                m.yield_now()
+            }
+            Does::Moves { remainder, of } => {
+                let mut pick = || random.below(ACCOUNTS / of) * of + remainder;
+                let (from, to) = (pick(), pick());
+                let _section = m.write_section()?;
+                let mut amount = 0;
+                change(m, from, |held| {
+                    amount = held.min(7);
+                    held - amount
+                })?;
+                m.yield_now()?;
+                change(m, to, |held| held + amount)
+            }
+        }
+    }
+}
+
 struct Load {
     stop: Arc<AtomicBool>,
     moves: Arc<AtomicU64>,
+    moves_of_threads: Arc<AtomicU64>,
     jobs: Vec<fulgurite::JobHandle<Result<(), AccessError>>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-/// Jobs that write until they are stopped.
-fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
-    let (stop, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut jobs = Vec::new();
-    let workers = runtime.workers();
-    for job in 0..6 * workers as u64 {
-        let (stop, moves) = (stop.clone(), moves.clone());
+/// Jobs, and `threads` threads of each kind, that write until they are stopped.
+fn begin_load(runtime: &Arc<Runtime>, seed: u64, with_pins: bool, threads: u64) -> Load {
+    let mut load = Load {
+        stop: Arc::new(AtomicBool::new(false)),
+        moves: Arc::new(AtomicU64::new(0)),
+        moves_of_threads: Arc::new(AtomicU64::new(0)),
+        jobs: Vec::new(),
+        threads: Vec::new(),
+    };
+    let workers = runtime.workers() as u64;
+    let of = workers + threads;
+    for job in 0..6 * workers {
+        let (stop, moves) = (load.stop.clone(), load.moves.clone());
         let mut random = Random(seed ^ job << 32);
-        let options = JobOptions::new().worker(job as usize % workers);
+        let options = JobOptions::new().worker((job % workers) as usize);
+        let does = match job {
+            0..PAIRS_OF_JOBS => Does::Pair(job),
+            _ if job < PAIRS_OF_JOBS + PINNED_BY_JOBS && with_pins => Does::Pinned(PAGES - 1 - (job - PAIRS_OF_JOBS)),
+            _ => Does::Moves { remainder: job % workers, of },
+        };
         let code = move |m: &mut Context| -> Result<(), AccessError> {
             while !stop.load(Ordering::Relaxed) {
-                if job < PAIRS {
-                    let (first, second) = (ACCOUNTS + 2 * job, ACCOUNTS + 2 * job + 1);
-                    let next = load(m, page(first))? + 1;
-                    store(m, first, next)?;
-                    store(m, second, next)?;
-                    m.yield_now()?;
-                } else if job < PAIRS + PINNED && with_pins {
-                    let pin = m.pin(page(PAGES - 1 - (job - PAIRS)))?;
-                    // Some are taken before a cut and let go of after it, some are taken right
-                    // after it.
-                    for _ in 0..random.below(4) {
-                        let view = fulgurite::views::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
-                        let value = view.load::<u64>(0) + 1;
-                        view.store(0, value);
-                        view.store(LAST as usize, value);
-                        m.yield_now()?;
-                    }
-                    drop(pin);
-                    m.yield_now()?;
-                } else {
-                    // Accounts of this worker's half, so that no latch is needed: fibers of one
-                    // worker take turns at waits only.
-                    let worker = m.worker() as u64;
-                    let mut pick = || random.below(ACCOUNTS / workers as u64) * workers as u64 + worker;
-                    let (from, to) = (pick(), pick());
-                    let _section = m.write_section()?;
-                    let mut amount = 0;
-                    change(m, from, |held| {
-                        amount = held.min(7);
-                        held - amount
-                    })?;
-                    m.yield_now()?;
-                    change(m, to, |held| held + amount)?;
-                }
+                does.once(m, &mut random)?;
                 moves.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         };
-        jobs.push(runtime.submit_with(&options, code).unwrap());
+        load.jobs.push(runtime.submit_with(&options, code).unwrap());
     }
-    Load { stop, moves, jobs }
+    for thread in 0..threads {
+        let mut all = vec![Does::Pair(PAIRS_OF_JOBS + thread), Does::Moves { remainder: workers + thread, of }];
+        if with_pins {
+            all.push(Does::Pinned(PAGES - 1 - PINNED_BY_JOBS - thread));
+        }
+        for (kind, does) in all.into_iter().enumerate() {
+            let (runtime, stop, moves) = (runtime.clone(), load.stop.clone(), load.moves_of_threads.clone());
+            let mut random = Random(seed ^ thread << 40 ^ (kind as u64) << 48);
+            load.threads.push(std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    runtime.run_here(|m| does.once(m, &mut random)).unwrap();
+                    moves.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+    }
+    load
 }
 
 impl Drop for Load {
@@ -215,25 +267,29 @@ impl Load {
     fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.jobs).into_iter().for_each(|job| job.wait().unwrap().unwrap());
-        self.moves.load(Ordering::Relaxed)
+        std::mem::take(&mut self.threads).into_iter().for_each(|thread| thread.join().unwrap());
+        self.moves.load(Ordering::Relaxed) + self.moves_of_threads.load(Ordering::Relaxed)
     }
     /// Waits until the jobs have done something more.
     fn some_more(&self) {
         let before = self.moves.load(Ordering::Relaxed);
-        while self.moves.load(Ordering::Relaxed) < before + 50 {
+        let of_threads = self.moves_of_threads.load(Ordering::Relaxed) + if self.threads.is_empty() { 0 } else { 10 };
+        while self.moves.load(Ordering::Relaxed) < before + 50
+            || self.moves_of_threads.load(Ordering::Relaxed) < of_threads
+        {
             std::thread::yield_now();
         }
     }
 }
 
-fn tokens_name_whole_states(workers: usize, frames: u64) {
+fn tokens_name_whole_states(workers: usize, frames: u64, threads: u64) {
     let seed = seed("tokens_name_whole_states");
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
     let (runtime, pool) = start(medium, workers, frames);
     fill(&runtime);
     let first = runtime.sync().unwrap();
     check(&state_of(&pool, first.token), first.token);
-    let load = begin_load(&runtime, seed, frames > 16);
+    let load = begin_load(&runtime, seed, frames > 16, threads);
     let (mut states, mut different) = (Vec::new(), 0);
     for _ in 0..30 {
         load.some_more();
@@ -245,7 +301,7 @@ fn tokens_name_whole_states(workers: usize, frames: u64) {
         states.push(state);
     }
     let moves = load.end();
-    println!("{workers} workers, {frames} frames: {moves} moves, {different} different states");
+    println!("{workers} workers, {threads} threads, {frames} frames: {moves} moves, {different} different states");
     assert!(different > 20, "the jobs stand still");
     let counts = runtime.statistics().total().counts;
     assert!(counts.sealed > 0, "{counts:?}");
@@ -255,26 +311,35 @@ fn tokens_name_whole_states(workers: usize, frames: u64) {
 
 #[test]
 fn tokens_of_one_worker_name_whole_states() {
-    tokens_name_whole_states(1, 24);
+    tokens_name_whole_states(1, 24, 0);
 }
 #[test]
 fn tokens_of_one_worker_with_a_few_frames_name_whole_states() {
-    tokens_name_whole_states(1, 7);
+    tokens_name_whole_states(1, 7, 0);
 }
 #[test]
 fn tokens_of_two_workers_name_whole_states() {
-    tokens_name_whole_states(2, 24);
+    tokens_name_whole_states(2, 24, 0);
 }
 #[test]
 fn tokens_of_a_memory_that_fits_name_whole_states() {
-    tokens_name_whole_states(2, 200);
+    tokens_name_whole_states(2, 200, 0);
+}
+#[test]
+fn tokens_of_a_worker_and_threads_name_whole_states() {
+    tokens_name_whole_states(1, 24, THREADS);
+    tokens_name_whole_states(1, 200, THREADS);
+}
+#[test]
+fn tokens_of_two_workers_and_threads_name_whole_states() {
+    tokens_name_whole_states(2, 24, THREADS);
 }
 
 #[test]
 fn a_roll_back_makes_a_state_again_while_jobs_run() {
     let seed = seed("a_roll_back_makes_a_state_again_while_jobs_run");
     let mut random = Random(seed);
-    for workers in [1, 2] {
+    for (workers, threads) in [(1, 0), (2, 0), (1, THREADS), (2, THREADS)] {
         let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
         let (runtime, _) = start(medium, workers, 24);
         fill(&runtime);
@@ -283,7 +348,7 @@ fn a_roll_back_makes_a_state_again_while_jobs_run() {
             let token = runtime.sync().unwrap().token;
             kept.push((token, contents(&runtime)));
             kept.retain(|(token, _)| runtime.tokens().contains(token));
-            let load = begin_load(&runtime, seed ^ round, false);
+            let load = begin_load(&runtime, seed ^ round, false, threads);
             load.some_more();
             let (token, state) = kept[random.below(kept.len() as u64) as usize].clone();
             // Transfers may be under way when the gate closes; the roll back waits for them, and

@@ -27,9 +27,9 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use fulgurite_runtime::{AccessError, Context};
+use fulgurite_runtime::{AccessError, parking};
 
-use crate::{ByKind, Memory, parking};
+use crate::{ByKind, Memory};
 
 /// A latch that containers are generic over.
 pub trait Latch: Default + Send + Sync + 'static {
@@ -89,7 +89,6 @@ impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
 
 /// Wakes the fibers and the threads that wait for the latch with this word.
 pub(crate) fn wake_all(word: &AtomicU64) {
-    Context::unpark_all(word);
     parking::unpark_all(word);
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
-use fulgurite_runtime::{AccessError, Context};
+use fulgurite_runtime::{AccessError, Context, Guest};
 
 use crate::transaction::Tracker;
 use crate::{Identity, MemoryId};
@@ -176,7 +176,7 @@ pub trait Memory: RawMemory {
             Kind::Dram(plain) => plain.fetch(at),
             Kind::Job(context) => Context::prefetch(context, at),
             Kind::Transaction(tracker) => tracker.memory.prefetch(at),
-            Kind::Other => {}
+            Kind::Thread(_) | Kind::Other => {}
         }
     }
 
@@ -246,6 +246,8 @@ pub enum Kind<'m, M: Memory> {
     Dram(&'m mut PlainMemory),
     /// A job's, over flash.
     Job(&'m mut Context),
+    /// A thread's, over flash.
+    Thread(Guest<'m>),
     /// A transaction's.
     #[doc(hidden)]
     Transaction(Tracker<'m, M>),
@@ -258,6 +260,7 @@ impl<M: Memory> std::fmt::Debug for Kind<'_, M> {
         f.write_str(match self {
             Kind::Dram(_) => "Dram",
             Kind::Job(_) => "Job",
+            Kind::Thread(_) => "Thread",
             Kind::Transaction(_) => "Transaction",
             Kind::Other => "Other",
         })
@@ -280,14 +283,15 @@ pub(crate) trait Allocator {
 
 /// What containers ask of a memory that only some kinds have, with what the others do instead.
 pub(crate) trait ByKind: Memory {
-    /// The job's context, where subpages can be used as objects: cached by their length, and
-    /// changed all at once. A transaction has none, because it changes no object in its place: it
-    /// writes a new one, to which nothing leads yet.
+    /// Whether subpages can be used as objects: cached by their length, and changed all at once. A
+    /// transaction has none, because it changes no object in its place: it writes a new one, to
+    /// which nothing leads yet.
     #[inline]
-    fn with_objects(&mut self) -> Option<&mut Context> {
+    fn has_objects(&mut self) -> bool {
         match self.kind() {
-            Kind::Job(context) if Context::has_objects(context) => Some(context),
-            _ => None,
+            Kind::Job(context) => Context::has_objects(context),
+            Kind::Thread(guest) => guest.has_objects(),
+            _ => false,
         }
     }
     /// What `read` makes of the first `len` bytes of the subpage at `at`, which was written as an
@@ -297,12 +301,15 @@ pub(crate) trait ByKind: Memory {
     /// As [`RawMemory::view`], and [`AccessError::Corrupt`] when it has another length.
     #[inline]
     fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
-        if let Kind::Transaction(tracker) = self.kind() {
-            if tracker.memory.with_objects().is_some() {
-                return tracker.memory.read_object(at, len, read);
+        match self.kind() {
+            Kind::Transaction(tracker) => {
+                if tracker.memory.has_objects() {
+                    return tracker.memory.read_object(at, len, read);
+                }
             }
-        } else if let Some(context) = self.with_objects() {
-            return Context::read_object(context, at, len, read);
+            Kind::Job(context) if Context::has_objects(context) => return Context::read_object(context, at, len, read),
+            Kind::Thread(mut guest) if guest.has_objects() => return Guest::read_object(&mut guest, at, len, read),
+            _ => {}
         }
         let mut bytes = vec![0; len];
         self.read_bytes(at, &mut bytes)?;
@@ -314,12 +321,15 @@ pub(crate) trait ByKind: Memory {
     /// # Errors
     /// As [`RawMemory::view_mut`]; nothing has changed then, where there are objects.
     fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
-        if let Kind::Transaction(mut tracker) = self.kind() {
-            if tracker.memory.with_objects().is_some() {
-                return tracker.write_object(at, bytes);
+        match self.kind() {
+            Kind::Transaction(mut tracker) => {
+                if tracker.memory.has_objects() {
+                    return tracker.write_object(at, bytes);
+                }
             }
-        } else if let Some(context) = self.with_objects() {
-            return Context::write_object(context, at, bytes);
+            Kind::Job(context) if Context::has_objects(context) => return Context::write_object(context, at, bytes),
+            Kind::Thread(mut guest) if guest.has_objects() => return Guest::write_object(&mut guest, at, bytes),
+            _ => {}
         }
         self.write_bytes(at, bytes)
     }
@@ -329,12 +339,18 @@ pub(crate) trait ByKind: Memory {
     /// # Errors
     /// As [`RawMemory::yield_now`]; that the medium failed.
     fn wait_for_object_room(&mut self, at: Address) -> Result<(), AccessError> {
-        self.with_objects().map_or(Ok(()), |context| Context::wait_for_object_room(context, at))
+        match self.kind() {
+            Kind::Job(context) if Context::has_objects(context) => Context::wait_for_object_room(context, at),
+            Kind::Thread(mut guest) if guest.has_objects() => Guest::wait_for_object_room(&mut guest, at),
+            _ => Ok(()),
+        }
     }
     /// Says that nothing leads to this object any more.
     fn free_object(&mut self, at: Address) {
-        if let Kind::Job(context) = self.kind() {
-            Context::free_object(context, at);
+        match self.kind() {
+            Kind::Job(context) => Context::free_object(context, at),
+            Kind::Thread(mut guest) => Guest::free_object(&mut guest, at),
+            _ => {}
         }
     }
 
@@ -345,6 +361,7 @@ pub(crate) trait ByKind: Memory {
     fn pause(&mut self, time: Duration) -> Result<(), AccessError> {
         match self.kind() {
             Kind::Job(context) => context.sleep(time),
+            Kind::Thread(mut guest) => guest.sleep(time),
             Kind::Transaction(tracker) => tracker.memory.pause(time),
             _ => self.yield_now(),
         }

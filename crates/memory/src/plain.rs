@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
-use fulgurite_runtime::AccessError;
+use fulgurite_runtime::{AccessError, parking};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
 use crate::memory::{Kind, Views};
 use crate::{Identity, MemoryId};
-use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, parking, whole};
+use crate::{Pinned, RawMemory, View, ViewMut, assert_inside, whole};
 
 /// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of the last
 /// view.

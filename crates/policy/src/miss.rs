@@ -133,6 +133,20 @@ impl MissTable {
         }
     }
 
+    /// Makes room for `waiter_capacity` waiters, or leaves the room there is where that is more.
+    ///
+    /// # Panics
+    /// If it is above 2^30.
+    pub fn grow_waiters(&mut self, waiter_capacity: usize) {
+        assert!(waiter_capacity <= 1 << 30, "at most 2^30 waiters");
+        let mut nodes = std::mem::take(&mut self.nodes).into_vec();
+        for node in nodes.len()..waiter_capacity {
+            nodes.push(Node { waiter: Waiter(0), next: self.free });
+            self.free = node as u32;
+        }
+        self.nodes = nodes.into_boxed_slice();
+    }
+
     /// Where a subpage's probe starts: the top bits of a multiplication by 2^64 over the golden
     /// ratio (Knuth, volume 3, section 6.4), which spreads neighbours and strides evenly.
     #[inline(always)]
@@ -353,6 +367,24 @@ mod tests {
         assert_eq!(completed(&mut table, u32::MAX), (Some(entry), vec![5, 1, 9]));
         assert_eq!(completed(&mut table, u32::MAX), (None, vec![]));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn more_waiters_find_room() {
+        let mut table = MissTable::new(2, 1);
+        let (a, b) = (SubpageIndex(0), SubpageIndex(1));
+        table.begin(a, FrameIndex(3), MissKind::Read).unwrap();
+        table.begin(b, FrameIndex(4), MissKind::Read).unwrap();
+        table.join(a, Waiter(1)).unwrap();
+        assert_eq!(table.join(b, Waiter(2)), Err(JoinError::Full { capacity: 1 }));
+        table.grow_waiters(3);
+        table.join(b, Waiter(2)).unwrap();
+        table.join(a, Waiter(3)).unwrap();
+        assert_eq!(table.join(a, Waiter(4)), Err(JoinError::Full { capacity: 3 }));
+        table.check();
+        table.grow_waiters(2);
+        assert_eq!(completed(&mut table, 0).1, vec![1, 3]);
+        assert_eq!(completed(&mut table, 1).1, vec![2]);
     }
 
     #[test]

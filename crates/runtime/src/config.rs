@@ -442,7 +442,7 @@ pub(crate) struct Layout {
 }
 
 /// The machine's memory in bytes, where the kernel says.
-fn machine_bytes() -> Option<u64> {
+pub fn machine_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)

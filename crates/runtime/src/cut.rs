@@ -88,6 +88,7 @@ impl Worker {
         if waits && halt.wait_for_decision() == Decision::Forget {
             self.forget_frames();
             halt.meeting.meet();
+            halt.forgotten();
         }
     }
 

@@ -97,6 +97,20 @@ pub enum AccessError {
         "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or give jobs larger stacks (runtime::Builder::stack)"
     )]
     StackExhausted { stack_bytes: usize },
+    /// A job asked for what only other threads may do.
+    #[error("a job must not wait for its own worker: use the job's context, or do it from another thread")]
+    OnWorker,
+    /// An operation was begun inside the closure of another one, which may hold what it waits for.
+    #[error(
+        "an operation of this store is under way on this thread: do this after it, or use what its closure is given"
+    )]
+    Nested,
+    /// Too many threads use the store at one time.
+    #[error("{most} threads use this store already; end some, or use jobs")]
+    TooManyThreads { most: u32 },
+    /// The kernel lacks what threads outside of jobs need.
+    #[error("the kernel refuses membarrier, without which only jobs can use the store; allow it, or use jobs")]
+    NoBarrier,
     /// This process is a child of the one that opened the memory.
     #[error("{FORKED}")]
     Forked,
@@ -219,6 +233,9 @@ pub enum SyncError {
     /// A write section did not end.
     #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
     SectionOpen { worker: usize, waited: Duration },
+    /// A write section of a thread did not end.
+    #[error("a thread has had a write section open for {} ms; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
+    SectionOpenInThread { waited: Duration },
     /// Jobs hold pins, and with them what would be forgotten.
     #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
     Busy { pins: u64 },

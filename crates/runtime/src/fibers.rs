@@ -79,6 +79,25 @@ impl Fibers {
         self.deliver();
     }
 
+    /// An access of a thread found a subpage not resident. It is notified what became of it.
+    pub(crate) fn begin_miss_of_thread(&mut self, miss: Miss) {
+        let Miss { subpage, waiter, .. } = miss;
+        match self.cache.begin_miss(miss, self.shared.clock.now_ns()) {
+            Step::Again => self.notify(waiter, Outcome::Again, 0),
+            Step::Wait | Step::WaitForFrame => {}
+            Step::Elsewhere(owner) => self.shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter }),
+        }
+    }
+    /// A thread wants contents of a subpage that are not cached in frames, and waits.
+    pub(crate) fn begin_fetch_of_thread(&mut self, miss: Miss) {
+        self.cache.begin_fetch(miss, self.shared.clock.now_ns());
+    }
+    /// From now on, that number of threads may pin frames and wait for misses.
+    pub(crate) fn expect_threads(&mut self, count: usize) {
+        self.cache.shared().share_pins();
+        self.cache.expect_waiters(self.states.len() * self.shared.mailboxes.len() + count);
+    }
+
     /// Takes the completions that are there; returns how many.
     pub(crate) fn poll(&mut self) -> usize {
         let (cache, fibers, id) = (&mut self.cache, &self.states, self.id);
@@ -109,32 +128,42 @@ impl Fibers {
         let mut notices = std::mem::take(&mut self.notices);
         self.cache.take_notices(&mut notices);
         for (waiter, outcome) in notices.drain(..) {
-            let (worker, fiber) = unpack(waiter);
-            let wake = match outcome {
-                Outcome::Again => Wake::Retry,
-                Outcome::Turn => {
-                    self.states[fiber as usize].frame_turn.set(true);
-                    Wake::Retry
-                }
-                Outcome::Pinned => Wake::Pinned,
-                Outcome::Fetched(frame) => Wake::Fetched(frame),
-                Outcome::Failed(error) => Wake::Failed(error),
-                Outcome::OutOfFrames => Wake::OutOfFrames,
-            };
-            if worker == self.id {
-                self.wake_local(fiber, wake, now);
-            } else {
-                self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
-            }
+            self.notify(waiter, outcome, now);
         }
         self.notices = notices;
+    }
+
+    /// Tells a waiter what became of its wait.
+    fn notify(&mut self, waiter: Waiter, outcome: Outcome, now_ns: u64) {
+        let wake = match outcome {
+            Outcome::Again | Outcome::Turn => Wake::Retry,
+            Outcome::Pinned => Wake::Pinned,
+            Outcome::Fetched(frame) => Wake::Fetched(frame),
+            Outcome::Failed(error) => Wake::Failed(error),
+            Outcome::OutOfFrames => Wake::OutOfFrames,
+        };
+        let turn = outcome == Outcome::Turn;
+        if let Some((seat, ticket)) = unpack_thread(waiter) {
+            let ended = self.shared.seats.with(seat, |seat| seat.end_wait(ticket, wake, turn));
+            assert!(ended, "a thread waits for one thing at a time, until it is notified");
+            return;
+        }
+        let (worker, fiber) = unpack(waiter);
+        if turn {
+            self.states[fiber as usize].frame_turn.set(true);
+        }
+        if worker == self.id {
+            self.wake_local(fiber, wake, now_ns);
+        } else {
+            self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
+        }
     }
 
     /// What may yet free a frame for waiters.
     pub(crate) fn others(&self) -> FrameSources {
         if self.scheduler.has_runnable() {
             FrameSources::Run
-        } else if self.scheduler.pending() == self.cache.frame_waiters() {
+        } else if !self.shared.seats.any() && self.scheduler.pending() == self.cache.frame_waiters() {
             FrameSources::None
         } else {
             FrameSources::Wait
@@ -267,4 +296,15 @@ pub(crate) fn pack(worker: u32, fiber: u32) -> Waiter {
 }
 fn unpack(waiter: Waiter) -> (u32, u32) {
     ((waiter.0 >> 32) as u32, waiter.0 as u32)
+}
+
+/// What the names of threads have, and those of fibers have not.
+const THREAD: u64 = 1 << 63;
+
+/// A thread, by its seat and the ticket of its wait.
+pub(crate) fn pack_thread(seat: u32, ticket: u32) -> Waiter {
+    Waiter(THREAD | u64::from(seat) << 32 | u64::from(ticket))
+}
+fn unpack_thread(waiter: Waiter) -> Option<(u32, u32)> {
+    (waiter.0 & THREAD != 0).then_some((((waiter.0 & !THREAD) >> 32) as u32, waiter.0 as u32))
 }

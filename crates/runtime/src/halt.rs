@@ -146,6 +146,9 @@ pub(crate) struct Halt {
     pub failure: Mutex<Option<FlashError>>,
     decided: Mutex<Option<Decision>>,
     decision: Condvar,
+    /// Workers that have forgotten their frames.
+    forgot: Mutex<usize>,
+    all_forgot: Condvar,
     pub reports: std::sync::mpsc::Sender<HaltReport>,
 }
 
@@ -158,6 +161,8 @@ impl Halt {
             failure: Mutex::new(None),
             decided: Mutex::new(None),
             decision: Condvar::new(),
+            forgot: Mutex::new(0),
+            all_forgot: Condvar::new(),
             reports,
         })
     }
@@ -165,6 +170,18 @@ impl Halt {
     pub(crate) fn decide(&self, decision: Decision) {
         *self.decided.lock() = Some(decision);
         self.decision.notify_all();
+    }
+    /// A worker has forgotten its frames.
+    pub(crate) fn forgotten(&self) {
+        *self.forgot.lock() += 1;
+        self.all_forgot.notify_all();
+    }
+    /// Waits until that number of workers have.
+    pub(crate) fn wait_until_forgotten(&self, workers: usize) {
+        let mut forgot = self.forgot.lock();
+        while *forgot < workers {
+            self.all_forgot.wait(&mut forgot);
+        }
     }
     pub(crate) fn wait_for_decision(&self) -> Decision {
         let mut decided = self.decided.lock();

@@ -23,11 +23,15 @@ mod error;
 mod faulted;
 mod fibers;
 mod guarded;
+mod guest;
 mod halt;
 mod job;
 mod jobs;
 mod mailbox;
+mod object_user;
 mod objects;
+#[doc(hidden)]
+pub mod parking;
 mod queue;
 mod runtime;
 mod service;
@@ -39,12 +43,13 @@ mod sync;
 mod thread;
 mod worker;
 
-pub use config::{BuildError, Builder, DEFAULT_FIBERS, DEFAULT_STACK_BYTES, Needs};
+pub use config::{BuildError, Builder, DEFAULT_FIBERS, DEFAULT_STACK_BYTES, Needs, machine_bytes};
 pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
 pub use control::Priority;
 pub use error::{AccessError, SyncError};
 #[doc(hidden)]
 pub use fulgurite_cache::Planted;
+pub use guest::{Guest, GuestPin, GuestSection};
 pub use job::{JobError, JobHandle, JobOptions, SubmitError};
 #[doc(hidden)]
 pub use objects::PlantedInObjects;

@@ -37,6 +37,28 @@ pub(crate) enum Message {
         subpage: u32,
         waiter: Waiter,
     },
+    /// A thread missed a subpage, and waits with this ticket.
+    Miss {
+        seat: u32,
+        ticket: u32,
+        turn: bool,
+        subpage: u32,
+        wanted: u32,
+    },
+    /// A thread wants contents of a subpage that are not cached in frames.
+    Fetch {
+        seat: u32,
+        ticket: u32,
+        turn: bool,
+        subpage: u32,
+    },
+    /// A thread has copied what was fetched into this frame of this worker.
+    EndFetch(FrameIndex),
+    /// That number of threads may run operations themselves. Tell when they may.
+    Seats {
+        count: usize,
+        reply: std::sync::mpsc::Sender<()>,
+    },
     /// A fiber of this worker may continue: from the wait with this ticket, or from any wait if
     /// that is 0.
     Wake {

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::error::SyncError;
 use crate::guarded::Slots;
+use crate::guest::seats::Seats;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
 use crate::objects::{Objects, cache_of};
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub layout: Layout,
     /// What the fiber of each worker that runs may hold without a pin.
     pub slots: Arc<Slots>,
+    /// Threads that run operations themselves.
+    pub seats: Arc<Seats>,
     /// One per worker, for its fibers.
     pub gates: Box<[CachePadded<Gate>]>,
     /// Waiters for the cut's writes.
@@ -164,6 +167,7 @@ impl Shared {
             objects_bytes: AtomicU64::new(objects_bytes),
             layout,
             slots: Arc::new(Slots::new(workers)),
+            seats: Arc::new(Seats::new()),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),

@@ -27,8 +27,6 @@ pub(crate) struct FiberState {
     pub index: u32,
     /// The worker that it belongs to.
     pub worker: u32,
-    /// Its worker is the only one.
-    pub alone: bool,
     /// Kept by its write sections and pins.
     pub shared: Arc<Shared>,
     /// The fiber waits for a wake-up.
@@ -68,7 +66,6 @@ impl FiberState {
         FiberState {
             index,
             worker,
-            alone: shared.cache.alone(),
             faulted: Arc::new(Faulted::new(index, worker, shared.mailboxes.clone())),
             shared,
             waiting: Cell::new(false),

@@ -12,6 +12,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use crate::context::Context;
 use crate::error::{AccessError, SyncError};
+use crate::guest::seats::HaltedThreads;
 use crate::halt::{Decision, Halt, HaltReport, Halted};
 use crate::job::JobError;
 use crate::mailbox::Message;
@@ -156,6 +157,7 @@ struct ClosedGate<'a>(&'a Runtime);
 
 impl Drop for ClosedGate<'_> {
     fn drop(&mut self) {
+        self.0.shared.seats.open_gate();
         self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::OpenGate));
     }
 }
@@ -208,6 +210,7 @@ impl Drop for OpenCut<'_> {
 struct HeldWorkers<'a> {
     runtime: &'a Runtime,
     halt: &'a Halt,
+    threads: &'a HaltedThreads<'a>,
     decided: bool,
 }
 
@@ -219,7 +222,15 @@ impl HeldWorkers<'_> {
             self.runtime.forget_objects();
             self.runtime.shared.roll_backs.fetch_add(1, Ordering::Release);
         }
+        self.make_known(decision);
+    }
+    /// Threads stand still until all workers have done it.
+    fn make_known(&self, decision: Decision) {
         self.halt.decide(decision);
+        if decision == Decision::Forget {
+            self.halt.wait_until_forgotten(self.runtime.workers());
+            self.threads.forget();
+        }
     }
     /// Lets them continue in a poisoned memory. Returns the error that its users get.
     fn poison(self, cause: SyncError) -> SyncError {
@@ -234,7 +245,7 @@ impl Drop for HeldWorkers<'_> {
         if !self.decided {
             self.runtime.poison(FlashError::Poisoned.into());
             self.runtime.forget_objects();
-            self.halt.decide(Decision::Forget);
+            self.make_known(Decision::Forget);
         }
     }
 }
@@ -286,7 +297,9 @@ impl Runtime {
         self.write_objects()?;
         *shared.cut_waits.lock() = Some(std::thread::current());
         shared.cache.cut.begin();
-        let mut reports = self.halt_all(Halted::Seal).1;
+        let threads = shared.seats.halt();
+        let mut reports = self.halt_workers(Halted::Seal).1;
+        drop(threads);
         drop(gate);
         let closed = shared.clock.since(begun_ns);
         // Here and not on the worker, which serves its readers meanwhile.
@@ -363,14 +376,19 @@ impl Runtime {
         if let Some((objects, pool)) = self.objects() {
             objects.settle(pool, self.patience())?;
         }
-        let (halt, reports) = self.halt_all(Halted::RollBack);
+        let threads = shared.seats.halt();
+        let pins = shared.seats.pins();
+        if pins > 0 {
+            return Err(SyncError::Busy { pins });
+        }
+        let (halt, reports) = self.halt_workers(Halted::RollBack);
         if let Some(pins) = reports.iter().map(|r| r.pins).max().filter(|&pins| pins > 0) {
             return Err(SyncError::Busy { pins });
         }
         if let Some(error) = reports.iter().find_map(|r| r.failure) {
             return Err(error.into());
         }
-        let held = HeldWorkers { runtime: self, halt: &halt, decided: false };
+        let held = HeldWorkers { runtime: self, halt: &halt, threads: &threads, decided: false };
         // Writes while sections ended may have cost the token. Now nothing writes, and the medium
         // decides and changes in one step. Frames are forgotten after that, so a whole state exists
         // at any time.
@@ -392,10 +410,13 @@ impl Runtime {
             }
             Err(error) => return Err(held.poison(error.into())),
         }
+        drop(threads);
         self.each_part("reloaded", |part, context| part.reload(context)).map_err(|error| {
             let poisoned = self.poison(error);
+            let threads = shared.seats.halt();
             self.forget_objects();
-            self.halt_all(Halted::Poison);
+            self.halt_workers(Halted::Poison);
+            threads.forget();
             poisoned
         })
     }
@@ -488,18 +509,22 @@ impl Runtime {
         let clock = &self.shared.clock;
         let begun_ns = clock.now_ns();
         let end_ns = clock.after(self.shared.config.gate_timeout);
-        let drained = self.shared.ask(Message::CloseGate);
         let gate = ClosedGate(self);
+        self.shared.seats.close_gate();
+        let drained = self.shared.ask(Message::CloseGate);
         for (worker, answer) in drained.into_iter().enumerate() {
             if clock.receive_until(&answer, end_ns).is_err() {
                 return Err(SyncError::SectionOpen { worker, waited: clock.since(begun_ns) });
             }
         }
-        Ok(gate)
+        match self.shared.seats.drain(|| clock.now_ns() > end_ns) {
+            Some(_) => Err(SyncError::SectionOpenInThread { waited: clock.since(begun_ns) }),
+            None => Ok(gate),
+        }
     }
 
     /// Halts all workers.
-    fn halt_all(&self, what: Halted) -> (Arc<Halt>, Vec<HaltReport>) {
+    fn halt_workers(&self, what: Halted) -> (Arc<Halt>, Vec<HaltReport>) {
         let workers = self.shared.mailboxes.len();
         let (reports, reported) = mpsc::channel();
         let halt = Halt::new(what, workers, reports);

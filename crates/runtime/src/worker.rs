@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_cache::{Ahead, Cache, Setup};
+use fulgurite_cache::{Ahead, Cache, Miss, Setup};
 use fulgurite_fiber::{Fiber, PooledStack, Resumed, StackPool, Suspender};
 use fulgurite_flash::FlashError;
 use fulgurite_policy::{Choice, FiberIndex, Point, Scheduler};
@@ -34,7 +34,7 @@ use fulgurite_sys::faults::SignalStack;
 use crate::config::{BuildError, nanos, own_fibers};
 use crate::context::Context;
 use crate::control::Control;
-use crate::fibers::{Fibers, wait_for_medium};
+use crate::fibers::{Fibers, pack_thread, wait_for_medium};
 use crate::guarded::Guarded;
 use crate::job::{ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::jobs::Jobs;
@@ -139,7 +139,7 @@ impl Worker {
             prefetch: config.prefetch,
             device_timeout_ns: nanos(config.device_timeout),
         };
-        let users = Guarded::new(id, shared.slots.clone(), config.planted);
+        let users = Guarded::new(id, shared.slots.clone(), shared.seats.clone(), config.planted);
         let mut cache = Cache::new(shared.cache.clone(), queue, users, setup);
         cache.set_frames(layout.frames_per_worker);
         let fibers = Fibers {
@@ -400,6 +400,18 @@ impl Worker {
                 Message::Join { subpage, waiter } => {
                     self.fibers.cache.join_from_outside(subpage, waiter);
                     self.fibers.deliver();
+                }
+                Message::Miss { seat, ticket, turn, subpage, wanted } => {
+                    self.fibers.begin_miss_of_thread(Miss { subpage, waiter: pack_thread(seat, ticket), wanted, turn });
+                }
+                Message::Fetch { seat, ticket, turn, subpage } => {
+                    let waiter = pack_thread(seat, ticket);
+                    self.fibers.begin_fetch_of_thread(Miss { subpage, waiter, wanted: 0, turn });
+                }
+                Message::EndFetch(frame) => self.fibers.end_fetch(frame),
+                Message::Seats { count, reply } => {
+                    self.fibers.expect_threads(count);
+                    let _ = reply.send(());
                 }
                 Message::Wake { fiber, ticket: 0, wake } => self.fibers.wake_local(fiber, wake, shared.clock.now_ns()),
                 Message::Wake { fiber, ticket, wake } => self.fibers.wake_ticket(fiber, ticket, wake),

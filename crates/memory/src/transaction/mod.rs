@@ -34,7 +34,7 @@ use std::time::Duration;
 use fulgurite_runtime::{AccessError, Context, Durable};
 
 pub use bug::Bug;
-pub use keyed::{Ranged, Transact};
+pub use keyed::{Keyed, Ranged, Transact};
 pub use notes::Tracker;
 pub use staged::Staged;
 use staged::Stop;

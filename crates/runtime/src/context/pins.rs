@@ -60,7 +60,7 @@ impl Context {
         }
         // The slot protects the frame until the next access, and an evictor reads the slots before
         // the pins.
-        pinned.change_pins(1, self.alone);
+        pinned.change_pins(1, self.cache.plain_pins());
         self.state.pins.set(pins + 1);
         // SAFETY: the byte is so far behind the first one of its frame.
         let base = unsafe { base.sub(at.subpage_offset()) };
@@ -127,7 +127,7 @@ impl Drop for PinnedFrame {
     #[inline]
     fn drop(&mut self) {
         self.state.pins.set(self.state.pins.get() - 1);
-        self.marks().change_pins(u16::MAX, self.state.alone);
+        self.marks().change_pins(u16::MAX, self.state.shared.cache.plain_pins());
     }
 }
 

@@ -12,10 +12,11 @@ use fulgurite_cache::Writer;
 use parking_lot::Mutex;
 
 use super::Context;
-use super::objects::LOOK_AGAIN;
 use crate::config::nanos;
 use crate::error::AccessError;
 use crate::mailbox::Wake;
+use crate::object_user::LOOK_AGAIN;
+use crate::parking;
 use crate::shared::Shared;
 use crate::state::{FiberState, WaitsFor};
 
@@ -182,8 +183,13 @@ impl Context {
         if self.state.wake.get() == Wake::ShutDown { Err(AccessError::ShuttingDown) } else { self.verdict() }
     }
 
-    /// Wakes all fibers that are parked on `word`, of any runtime, from any thread.
+    /// Wakes all fibers and threads that are parked on `word`, of any runtime, from any thread.
     pub fn unpark_all(word: &AtomicU64) {
+        parking::unpark_all(word);
+    }
+
+    /// Wakes the fibers that are parked on `word`.
+    pub(crate) fn unpark_fibers(word: &AtomicU64) {
         let key = std::ptr::from_ref(word) as usize;
         let mut woken = Vec::new();
         {
