@@ -95,8 +95,13 @@ fn load<M: RawMemory>(m: &mut M, at: Address) -> Result<u64, AccessError> {
 }
 /// Writes both ends of a page, with nothing in between that switches.
 fn store<M: RawMemory>(m: &mut M, n: u64, value: u64) -> Result<(), AccessError> {
+    store_slowly(m, n, value, 0)
+}
+/// As [`store`], and takes its time between both ends.
+fn store_slowly<M: RawMemory>(m: &mut M, n: u64, value: u64, turns: u64) -> Result<(), AccessError> {
     let view = m.view_mut(page(n), SUBPAGE_BYTES)?;
     view.store(0, value);
+    (0..turns).for_each(|_| std::hint::spin_loop());
     view.store(LAST as usize, value);
     Ok(())
 }
@@ -167,7 +172,9 @@ impl Does {
             Does::Pair(pair) => {
                 let (first, second) = (ACCOUNTS + 2 * pair, ACCOUNTS + 2 * pair + 1);
                 let next = load(m, page(first))? + 1;
-                store(m, first, next)?;
+                // As long as a sync takes to write it, now and then.
+                let turns = if random.one_in(16) { random.below(20_000) } else { 0 };
+                store_slowly(m, first, next, turns)?;
                 store(m, second, next)?;
                 m.yield_now()
             }

@@ -8,11 +8,14 @@
 //!                       but the word             or pin  fibers' turns
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Address, Context, Memory,
+    AccessError, Address, Context, Guest, Memory,
     latches::{Latch, VersionLatch},
+    runtime::Runtime,
     views::{Pinned, Ptr, RawMemory, SUBPAGE_BYTES, ViewMut},
 };
 
@@ -71,19 +74,45 @@ struct Hand {
     contents: Vec<u8>,
 }
 
-/// Does `count` operations.
+/// Who works: a job, or a thread that is no worker.
+pub trait Party: Memory {
+    /// The worker whose fibers take turns with this one.
+    fn of_worker(&self) -> Option<usize>;
+    fn rest(&mut self, time: Duration) -> Result<(), AccessError>;
+}
+impl Party for Context {
+    fn of_worker(&self) -> Option<usize> {
+        Some(self.worker())
+    }
+    fn rest(&mut self, time: Duration) -> Result<(), AccessError> {
+        self.sleep(time)
+    }
+}
+impl Party for Guest<'_> {
+    fn of_worker(&self) -> Option<usize> {
+        None
+    }
+    fn rest(&mut self, time: Duration) -> Result<(), AccessError> {
+        self.sleep(time)
+    }
+}
+
+/// Does `count` operations in a job.
 pub fn work(m: &mut Context, table: &Arc<Table>, (id, seed, pins): (u64, u64, bool), count: u64) -> Log {
     let mut hand = Hand::new(table, id, seed, pins);
-    hand.log.events.reserve(count as usize);
-    for step in 0..count {
-        // What all want at a time moves on, so that all miss on it together.
-        let hot = step / 64 + hand.random.below(2);
-        let group = if hand.random.one_in(2) { hot } else { hand.random.next() } % table.groups;
-        let key = group as u32 * GROUP_KEYS + hand.any_key();
-        let write = hand.random.one_in(2);
-        let done = if write { hand.write(m, key) } else { hand.read(m, key) };
-        let done = done.and_then(|()| hand.rest(m));
-        if let Err(error) = done {
+    hand.steps(m, 0..count);
+    hand.log
+}
+/// Does `count` operations on this thread, a few each time that it enters.
+pub fn work_here(runtime: &Runtime, table: &Arc<Table>, (id, seed, pins): (u64, u64, bool), count: u64) -> Log {
+    const TOGETHER: u64 = 4;
+    let mut hand = Hand::new(table, id, seed, pins);
+    for first in (0..count).step_by(TOGETHER as usize) {
+        let entered = runtime.run_here(|m| {
+            hand.steps(m, first..count.min(first + TOGETHER));
+            Ok::<(), AccessError>(())
+        });
+        if let Err(error) = entered {
             hand.failed(&error);
         }
     }
@@ -106,6 +135,25 @@ impl Hand {
         let contents = vec![0; 2 * SUBPAGE_BYTES];
         let random = Random(seed ^ id << 40);
         Hand { table: table.clone(), log: Log::default(), random, id, sequence: 0, pins, contents }
+    }
+
+    /// Does operations with these numbers.
+    fn steps<M: Party>(&mut self, m: &mut M, steps: Range<u64>) {
+        for step in steps {
+            self.step(m, step);
+        }
+    }
+    fn step<M: Party>(&mut self, m: &mut M, step: u64) {
+        // What all want at a time moves on, so that all miss on it together.
+        let hot = step / 64 + self.random.below(2);
+        let group = if self.random.one_in(2) { hot } else { self.random.next() } % self.table.groups;
+        let key = group as u32 * GROUP_KEYS + self.any_key();
+        let write = self.random.one_in(2);
+        let done = if write { self.write(m, key) } else { self.read(m, key) };
+        let done = done.and_then(|()| self.rest(m));
+        if let Err(error) = done {
+            self.failed(&error);
+        }
     }
 
     /// A key of a group, words more often than others.
@@ -153,12 +201,12 @@ impl Hand {
     }
 
     /// What is between two operations: turns for others, prefetches, walks.
-    fn rest(&mut self, m: &mut Context) -> Result<(), AccessError> {
+    fn rest<M: Party>(&mut self, m: &mut M) -> Result<(), AccessError> {
         let subpages = self.table.groups * GROUP;
         match self.random.below(600) {
             0..30 => m.yield_now(),
             // The worker may run out of work then, and write ahead of evictions.
-            30..33 => m.sleep(std::time::Duration::from_micros(40 + self.random.below(100))),
+            30..33 => m.rest(Duration::from_micros(40 + self.random.below(100))),
             33..45 => {
                 let wanted = self.random.below(subpages);
                 m.prefetch(Table::subpage(0, wanted));
@@ -173,7 +221,7 @@ impl Hand {
         }
     }
 
-    fn write(&mut self, m: &mut Context, key: u32) -> Result<(), AccessError> {
+    fn write<M: Party>(&mut self, m: &mut M, key: u32) -> Result<(), AccessError> {
         let (group, within) = (u64::from(key / GROUP_KEYS), key % GROUP_KEYS);
         match within {
             COUNTER => self.increment(m, key, group),
@@ -183,7 +231,7 @@ impl Hand {
             word => self.write_word(m, key, word_at(group, word)),
         }
     }
-    fn read(&mut self, m: &mut Context, key: u32) -> Result<(), AccessError> {
+    fn read<M: Party>(&mut self, m: &mut M, key: u32) -> Result<(), AccessError> {
         let (group, within) = (u64::from(key / GROUP_KEYS), key % GROUP_KEYS);
         match within {
             COUNTER => self.read_word(m, key, Table::subpage(group, 3).add(COUNTER_AT)),
@@ -194,7 +242,7 @@ impl Hand {
         }
     }
 
-    fn read_word(&mut self, m: &mut Context, key: u32, at: Address) -> Result<(), AccessError> {
+    fn read_word<M: Party>(&mut self, m: &mut M, key: u32, at: Address) -> Result<(), AccessError> {
         let pause = self.pause();
         let invoked = self.table.stamps.invoked();
         let view = RawMemory::view(m, at, 8)?;
@@ -209,7 +257,7 @@ impl Hand {
         Ok(())
     }
 
-    fn write_word(&mut self, m: &mut Context, key: u32, at: Address) -> Result<(), AccessError> {
+    fn write_word<M: Party>(&mut self, m: &mut M, key: u32, at: Address) -> Result<(), AccessError> {
         let (pause, value) = (self.pause(), self.fresh(key));
         let invoked = self.table.stamps.invoked();
         let view = RawMemory::view_mut(m, at, 8)?;
@@ -220,7 +268,7 @@ impl Hand {
         Ok(())
     }
 
-    fn increment(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn increment<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let at = Ptr::<u64>::new(Table::subpage(group, 3).add(COUNTER_AT));
         let switch = self.random.one_in(4);
@@ -237,7 +285,7 @@ impl Hand {
         Ok(())
     }
 
-    fn read_page(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn read_page<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let (at, latch) = (Table::subpage(group, 4), &table.latches[group as usize][1]);
         let (how, contents) = (self.random.below(3), &mut self.contents[..SUBPAGE_BYTES]);
@@ -274,7 +322,7 @@ impl Hand {
         }
     }
 
-    fn write_page(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn write_page<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let (at, latch) = (Table::subpage(group, 4), &table.latches[group as usize][1]);
         let (value, pause) = (self.fresh(key), self.pause());
@@ -295,13 +343,13 @@ impl Hand {
     }
 
     /// Whether the fibers of the worker that runs this have a group's page to themselves.
-    fn is_local(&self, m: &Context, group: u64) -> bool {
-        group % self.table.workers == m.worker() as u64
+    fn is_local<M: Party>(&self, m: &M, group: u64) -> bool {
+        m.of_worker() == Some((group % self.table.workers) as usize)
     }
 
     /// Without a latch: fibers of one worker take turns only where they wait, and a view is used up
     /// before that. At rest, anybody may.
-    fn read_local(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn read_local<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let at_rest = self.id >= FIRST_AT_REST;
         if !self.is_local(m, group) && !at_rest {
             return self.read_word(m, key - LOCAL, word_at(group, 0));
@@ -316,7 +364,7 @@ impl Hand {
         Ok(())
     }
 
-    fn write_local(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn write_local<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         if !self.is_local(m, group) {
             return self.write_word(m, key - LOCAL, word_at(group, 0));
         }
@@ -330,7 +378,7 @@ impl Hand {
         Ok(())
     }
 
-    fn read_pair(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn read_pair<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let latch = &table.latches[group as usize][2];
         let invoked = table.stamps.invoked();
@@ -353,7 +401,7 @@ impl Hand {
 
     /// A write over two subpages may fail in the middle: then the first one may have got it, and
     /// the second one has not.
-    fn write_pair(&mut self, m: &mut Context, key: u32, group: u64) -> Result<(), AccessError> {
+    fn write_pair<M: Party>(&mut self, m: &mut M, key: u32, group: u64) -> Result<(), AccessError> {
         let table = self.table.clone();
         let latch = &table.latches[group as usize][2];
         let value = self.fresh(key);

@@ -18,7 +18,7 @@ use fulgurite_runtime::Planted;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
 use super::check::{self, Kind, Operation, Violation, overlapping};
-use super::job::{FIRST_AT_REST, GROUP, Table, is_counter, read_all, work};
+use super::job::{FIRST_AT_REST, GROUP, Table, is_counter, read_all, work, work_here};
 use super::record::{Event, Log, Stamps};
 
 /// What is under the memory.
@@ -51,6 +51,8 @@ pub enum Meanwhile {
 pub struct Plan {
     pub medium: MediumKind,
     pub workers: usize,
+    /// Threads that are no workers. The others of the [`FIBERS`] are jobs.
+    pub threads: u64,
     /// Frames of each worker.
     pub frames: u64,
     /// Groups of [`GROUP`] subpages.
@@ -60,7 +62,7 @@ pub struct Plan {
     pub meanwhile: Meanwhile,
 }
 
-/// Fibers of all workers; as many jobs.
+/// Fibers of all workers; as many jobs and threads together.
 const FIBERS: u64 = 48;
 /// Operations of a run at full volume, about.
 pub const OPERATIONS: u64 = 96_000;
@@ -277,10 +279,17 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let disturbing = scope.spawn(|| disturb(&runtime, plan, &stop));
-        let jobs: Vec<_> = (0..FIBERS)
+        // Some hold pins, but few enough that others need not wait for them to end.
+        let has_pins = |id| id % 12 < 2;
+        let threads: Vec<_> = (FIBERS - plan.threads..FIBERS)
             .map(|id| {
-                // Some hold pins, but few enough that others need not wait for them to end.
-                let pins = id % 12 < 2;
+                let (runtime, table) = (&runtime, &table);
+                scope.spawn(move || work_here(runtime, table, (id, seed, has_pins(id)), each))
+            })
+            .collect();
+        let jobs: Vec<_> = (0..FIBERS - plan.threads)
+            .map(|id| {
+                let pins = has_pins(id);
                 let options = JobOptions::new().pins(pins.into()).worker(id as usize % plan.workers);
                 let its = table.clone();
                 runtime.submit_with(&options, move |m| work(m, &its, (id, seed, pins), each)).unwrap()
@@ -291,6 +300,9 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
                 Ok(its) => log.append(its),
                 Err(died) => log.wrong.push(died.to_string()),
             }
+        }
+        for thread in threads {
+            log.append(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         stop.store(true, Ordering::Relaxed);
         report.syncs = disturbing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
