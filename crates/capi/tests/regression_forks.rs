@@ -365,6 +365,7 @@ fn a_child_after_fork_is_refused_at_once_in_rust() {
                 matches!(memory.submit(|_| ()), Err(SubmitError::Forked)),
                 matches!(memory.run(|_| Ok(())), Err(AccessError::Forked)),
                 matches!(memory.run(|m| child_map.get(m, &1)), Err(AccessError::Forked)),
+                matches!(memory.run_here(|m| child_map.get(m, &1)), Err(AccessError::Forked)),
                 matches!(memory.sync(), Err(Error::Sync(SyncError::Forked))),
                 matches!(memory.roll_back(1), Err(Error::Sync(SyncError::Forked))),
                 memory.tokens().is_err(),
@@ -380,6 +381,8 @@ fn a_child_after_fork_is_refused_at_once_in_rust() {
         go.send(()).unwrap();
         assert!(job.unwrap().wait().unwrap(), "the parent's job goes on");
         put(round, round).unwrap();
+        // From the next round on, the thread that forks has used the memory itself.
+        memory.run_here(|m| map.insert(m, &(100 + round), round)).unwrap();
         memory.sync().unwrap();
     }
     drop((memory, map, shared));

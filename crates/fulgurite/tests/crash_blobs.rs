@@ -1,19 +1,20 @@
 //! Goal: a process that is killed while it writes blobs loses nothing that a sync had named, keeps
 //! nothing of half an operation, and leaves whole values only. Method: four writers in a process of
 //! its own put, append to, change and remove blobs of 0 to 60,000 bytes, under numbers and under
-//! strings. Now and then one removes all of its own, and their pages are given back. What a writer
-//! does at each of its steps follows from the step's number. A step changes two blobs in one write
-//! section, its own and the writer's count of steps, unless it removes all. Another thread syncs,
-//! and reports through a pipe how many steps each writer had done before. The process is killed at
-//! a random moment. The pool is opened and compared: each writer's blobs must be what its first N
-//! steps leave, where N is its count, and no less than was reported.
+//! strings. Half of them are jobs, and half are threads that execute their steps themselves. Now
+//! and then one removes all of its own, and their pages are given back. What a writer does at each
+//! of its steps follows from the step's number. A step changes two blobs in one write section, its
+//! own and the writer's count of steps, unless it removes all. Another thread syncs, and reports
+//! through a pipe how many steps each writer had done before. The process is killed at a random
+//! moment. The pool is opened and compared: each writer's blobs must be what its first N steps
+//! leave, where N is its count, and no less than was reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite::{AccessError, Blobs, Context, Error, Fulgurite, Medium, OrderedBlobs};
+use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, Memory, OrderedBlobs};
 use fulgurite_testkit as trials;
 use trials::Random;
 
@@ -82,13 +83,13 @@ impl Data {
     fn string(writer: u64, key: u64) -> Vec<u8> {
         format!("/writers/{writer}/{key:05}").into_bytes()
     }
-    fn count(&self, m: &mut Context, writer: u64) -> Result<u64, AccessError> {
+    fn count<M: Memory>(&self, m: &mut M, writer: u64) -> Result<u64, AccessError> {
         let mut count = Vec::new();
         self.numbers.get(m, &Self::number(writer, KEYS), &mut count)?;
         Ok(count.try_into().map_or(0, u64::from_le_bytes))
     }
     /// One step, and its number.
-    fn make(&self, m: &mut Context, writer: u64, number: u64) -> Result<(), AccessError> {
+    fn make<M: Memory>(&self, m: &mut M, writer: u64, number: u64) -> Result<(), AccessError> {
         let _section = m.write_section()?;
         self.numbers.put(m, &Self::number(writer, KEYS), &number.to_le_bytes())?;
         if writer.is_multiple_of(2) {
@@ -112,7 +113,7 @@ impl Data {
         }
         Ok(())
     }
-    fn blobs(&self, m: &mut Context, writer: u64) -> Result<BTreeMap<u64, Vec<u8>>, AccessError> {
+    fn blobs<M: Memory>(&self, m: &mut M, writer: u64) -> Result<BTreeMap<u64, Vec<u8>>, AccessError> {
         let mut blobs = BTreeMap::new();
         for key in 0..KEYS {
             let mut value = Vec::new();
@@ -153,7 +154,11 @@ fn writers() {
             scope.spawn(move || {
                 loop {
                     let (number, its) = (done.load(Ordering::SeqCst) + 1, data.clone());
-                    match memory.run(move |m| its.make(m, writer as u64, number)) {
+                    let made = match writer < WRITERS as usize / 2 {
+                        true => memory.run(move |m| its.make(m, writer as u64, number)),
+                        false => memory.run_here(|m| its.make(m, writer as u64, number)),
+                    };
+                    match made {
                         Ok(()) => done.store(number, Ordering::SeqCst),
                         // A step that failed may have changed one of its two blobs.
                         Err(error) => panic!("step {number} of {writer}: {error}"),

@@ -18,6 +18,7 @@ mod conform_guide;
 mod conform_limits;
 mod conform_removal;
 mod conform_striped_pool;
+mod conform_threads;
 mod conform_upkeep;
 mod crash_blobs;
 mod crash_device_pool;

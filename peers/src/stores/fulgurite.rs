@@ -1,11 +1,14 @@
-//! Fulgurite by its public crate: blobs in a pool in a file. Clients are OS threads that wait for
-//! a job each request, or fibers, whose job goes on.
+//! Fulgurite by its public crate: blobs in a pool in a file. Clients are OS threads that execute
+//! their requests themselves, or fibers, whose job goes on.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ::fulgurite::{Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Medium, Rooted, Transactions};
+use ::fulgurite::{
+    AccessError, Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Medium, Memory as FlashMemory,
+    Rooted, Transactions,
+};
 use anyhow::{Context as _, Result, anyhow};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
@@ -153,7 +156,7 @@ impl Store for Fulgurite {
         Ok(())
     }
     fn client(&self) -> Box<dyn Client + '_> {
-        Box::new(self)
+        Box::new(Thread { store: self, value: Vec::new() })
     }
     fn sync(&self) -> Result<()> {
         self.memory.sync()?;
@@ -202,6 +205,54 @@ impl Store for Fulgurite {
     }
 }
 
+/// What clients do with the memory of a job or of a thread.
+impl Data {
+    fn get<M: FlashMemory>(
+        &self,
+        m: &mut M,
+        key: u64,
+        value: &mut Vec<u8>,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, AccessError> {
+        match self {
+            Data::Values(values) => {
+                let found = values.get(m, &key, value)?;
+                if found {
+                    look(value);
+                }
+                Ok(found)
+            }
+            Data::Bank(accounts) => {
+                let found = accounts.get(m, &key)?;
+                if let Some(account) = &found {
+                    look(account);
+                }
+                Ok(found.is_some())
+            }
+        }
+    }
+    fn put<M: FlashMemory>(&self, m: &mut M, key: u64, value: &[u8]) -> Result<()> {
+        let Data::Values(values) = self else { return Err(anyhow!("a bank has no values")) };
+        values.put(m, &key, value)?;
+        Ok(())
+    }
+    fn transfer<M: FlashMemory>(
+        &self,
+        m: &mut M,
+        transactions: &Transactions,
+        (from, to, amount): (u64, u64, u64),
+    ) -> Result<()> {
+        let Data::Bank(accounts) = self else { return Err(anyhow!("there is no bank")) };
+        transactions.run(m, |t| {
+            let mut has = |key| balance(&t.get(accounts, &key)?.context("an account")?);
+            let (less, more) = (has(from)?.wrapping_sub(amount), has(to)?.wrapping_add(amount));
+            t.put(accounts, &from, &account(less))?;
+            t.put(accounts, &to, &account(more))?;
+            Ok(())
+        })
+    }
+}
+
 /// A client that is a fiber.
 struct Fiber<'m> {
     m: &'m mut Context,
@@ -212,74 +263,30 @@ struct Fiber<'m> {
 
 impl Client for Fiber<'_> {
     fn get(&mut self, key: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        match &self.data {
-            Data::Values(values) => {
-                let found = values.get(self.m, &key, &mut self.value)?;
-                if found {
-                    look(&self.value);
-                }
-                Ok(found)
-            }
-            Data::Bank(accounts) => {
-                let found = accounts.get(self.m, &key)?;
-                if let Some(account) = &found {
-                    look(account);
-                }
-                Ok(found.is_some())
-            }
-        }
+        Ok(self.data.get(self.m, key, &mut self.value, look)?)
     }
     fn put(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        let Data::Values(values) = &self.data else { return Err(anyhow!("a bank has no values")) };
-        values.put(self.m, &key, value)?;
-        Ok(())
+        self.data.put(self.m, key, value)
     }
     fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()> {
-        let Data::Bank(accounts) = &self.data else { return Err(anyhow!("there is no bank")) };
-        self.transactions.run(self.m, |t| {
-            let mut has = |key| balance(&t.get(accounts, &key)?.context("an account")?);
-            let (less, more) = (has(from)?.wrapping_sub(amount), has(to)?.wrapping_add(amount));
-            t.put(accounts, &from, &account(less))?;
-            t.put(accounts, &to, &account(more))?;
-            Ok(())
-        })
+        self.data.transfer(self.m, &self.transactions, (from, to, amount))
     }
 }
 
-/// A client that is an OS thread, and has a job for each request.
-impl Client for &Fulgurite {
+/// A client that is an OS thread, and executes its requests itself.
+struct Thread<'s> {
+    store: &'s Fulgurite,
+    value: Vec<u8>,
+}
+
+impl Client for Thread<'_> {
     fn get(&mut self, key: u64, look: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        // As a service would: the value is copied out of the job.
-        let value = self.memory.run(|m| {
-            let mut value = Vec::new();
-            let found = match &self.data {
-                Data::Values(values) => values.get(m, &key, &mut value)?,
-                Data::Bank(accounts) => {
-                    let account = accounts.get(m, &key)?;
-                    value.extend_from_slice(account.as_ref().map_or(&[], |account| &account[..]));
-                    account.is_some()
-                }
-            };
-            Ok(found.then_some(value))
-        })?;
-        if let Some(value) = &value {
-            look(value);
-        }
-        Ok(value.is_some())
+        Ok(self.store.memory.run_here(|m| self.store.data.get(m, key, &mut self.value, look))?)
     }
     fn put(&mut self, key: u64, value: &[u8]) -> Result<()> {
-        let Data::Values(values) = &self.data else { return Err(anyhow!("a bank has no values")) };
-        self.memory.run(|m| values.put(m, &key, value))?;
-        Ok(())
+        self.store.memory.run_here(|m| self.store.data.put(m, key, value))
     }
     fn transfer(&mut self, from: u64, to: u64, amount: u64) -> Result<()> {
-        let Data::Bank(accounts) = &self.data else { return Err(anyhow!("there is no bank")) };
-        self.memory.transaction(|t| {
-            let mut has = |key| balance(&t.get(accounts, &key)?.context("an account")?);
-            let (less, more) = (has(from)?.wrapping_sub(amount), has(to)?.wrapping_add(amount));
-            t.put(accounts, &from, &account(less))?;
-            t.put(accounts, &to, &account(more))?;
-            Ok(())
-        })
+        self.store.memory.run_here(|m| self.store.data.transfer(m, &self.store.transactions, (from, to, amount)))
     }
 }
