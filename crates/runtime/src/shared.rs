@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::error::SyncError;
 use crate::guarded::Slots;
+use crate::guest::readers::Readers;
 use crate::guest::seats::Seats;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub slots: Arc<Slots>,
     /// Threads that run operations themselves.
     pub seats: Arc<Seats>,
+    /// With what they read.
+    pub readers: Readers,
     /// One per worker, for its fibers.
     pub gates: Box<[CachePadded<Gate>]>,
     /// Waiters for the cut's writes.
@@ -168,6 +171,7 @@ impl Shared {
             layout,
             slots: Arc::new(Slots::new(workers)),
             seats: Arc::new(Seats::new()),
+            readers: Readers::new(&*config.flash, mailboxes[0].notifier().clone()),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),

@@ -15,6 +15,7 @@
 
 mod cached;
 mod pins;
+pub(crate) mod readers;
 pub(crate) mod seats;
 
 use std::cell::{Cell, RefCell};
