@@ -1,0 +1,5 @@
+//! The tests of this crate, one program.
+
+mod fault_record;
+mod model_record;
+mod model_table;
