@@ -9,6 +9,8 @@ pub enum Planted {
     RemovalLeavesHole,
     /// What was read of flash enters, although the record was replaced since the read began.
     OldReadEnters,
+    /// What was read of flash enters, although its page has another record of the key since.
+    StampsAreIgnored,
     /// What was read of flash enters, although it is another key's record.
     OtherKeyEnters,
     /// What left the cache leads to the page before reclaim moved it.

@@ -195,6 +195,10 @@ impl Word {
         let rest = self.bits() & !(3 << SPAN_SHIFT);
         Word(NonZeroU64::new(rest).expect("a page or a unit is left") | (span as u64) << SPAN_SHIFT)
     }
+    /// The record is another one from now on, which nobody has read.
+    pub(crate) fn unread(self) -> Word {
+        Word(NonZeroU64::new(self.bits() & !READ).expect("a page or a unit is left"))
+    }
 }
 
 #[cfg(test)]

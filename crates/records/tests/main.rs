@@ -2,4 +2,5 @@
 
 mod fault_record;
 mod model_record;
+mod model_shard;
 mod model_table;
