@@ -18,6 +18,7 @@ mod sealed {
     pub trait Plain: Copy + Send + Sync {}
     impl Plain for u8 {}
     impl Plain for u32 {}
+    impl Plain for u64 {}
 }
 
 /// A number of values of one owner, zero at first, in base pages. Values that nothing has touched
