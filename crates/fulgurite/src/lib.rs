@@ -211,6 +211,7 @@ pub struct Builder {
     keep_space: Option<Size>,
     on_device: Option<Option<usize>>,
     object_cache: Option<Size>,
+    record_cache: Option<Size>,
     growing: Option<Size>,
     adjust: Vec<Adjust>,
 }
@@ -234,6 +235,12 @@ impl Builder {
     /// mebibyte is none: objects are then cached in frames of 4 KiB.
     pub fn object_cache(mut self, size: impl Into<Size>) -> Self {
         self.object_cache = Some(size.into());
+        self
+    }
+    /// How much of the DRAM budget holds the keys and records of maps ([`Store::map`]). By default
+    /// none, and there can be no such maps. Less than a mebibyte is refused.
+    pub fn record_cache(mut self, size: impl Into<Size>) -> Self {
+        self.record_cache = Some(size.into());
         self
     }
     /// Anything else that the runtime lets one choose.
@@ -320,6 +327,7 @@ impl Builder {
         let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
         let growing = self.growing.map(|size| size.bytes()).transpose()?;
         let object_cache = self.object_cache.map(|size| size.bytes()).transpose()?;
+        let records = self.record_cache.map(|size| size.bytes()).transpose()?.unwrap_or(0);
         let opened = self.medium.begin(&Settings {
             durability: self.durability.map(Durability::of_store),
             keep_tokens: self.keep_tokens,
@@ -337,7 +345,7 @@ impl Builder {
         };
         let objects = objects_of(dram_bytes);
         let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes).objects(objects);
-        builder = builder.objects_move(object_cache.is_none());
+        builder = builder.objects_move(object_cache.is_none()).records(records);
         if opened.kept.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
@@ -445,6 +453,7 @@ impl Fulgurite {
             keep_space: None,
             on_device: None,
             object_cache: None,
+            record_cache: None,
             growing: None,
             adjust: Vec::new(),
         }

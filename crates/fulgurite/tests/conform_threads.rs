@@ -316,7 +316,9 @@ fn putters() {
                 }
             });
         }
-        testkit::sync_and_report(&done, Duration::from_millis(5), || drop(store.sync().unwrap()));
+        testkit::sync_and_report(&done, Duration::from_millis(5), || {
+            store.sync().unwrap();
+        });
     });
 }
 

@@ -98,6 +98,14 @@ pub trait Container: Sized {
     /// After a roll back, while nothing changes it: readers read again. With `gone`, users get
     /// [`AccessError::Poisoned`].
     fn disturb(&self, gone: bool);
+    /// Makes what it knows in DRAM again, after a roll back and [`Container::disturb`]. Nothing
+    /// changes it meanwhile, and it may be read.
+    ///
+    /// # Errors
+    /// What the memory says; it cannot be used then.
+    fn reload<M: Memory>(&self, _memory: &mut M) -> Result<(), AccessError> {
+        Ok(())
+    }
     /// Where it has objects, which are opened with it.
     fn objects(&self) -> Option<Region> {
         None
@@ -444,6 +452,10 @@ impl<C: Container> Rooted<C> {
             self.abandon();
         }
         self.container.disturb(!there);
+        if there && let Err(error) = self.container.reload(memory) {
+            self.abandon();
+            return Err(error.into());
+        }
         result
     }
     fn still_there<M: Memory>(&self, memory: &mut M, directory: &Directory) -> Result<bool, RootError> {

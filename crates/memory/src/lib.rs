@@ -34,6 +34,7 @@ pub mod optimistic;
 mod owned;
 mod plain;
 mod ptr;
+mod records;
 mod region;
 mod stored;
 mod transaction;
@@ -63,6 +64,7 @@ pub use memory_id::{Identity, MemoryId};
 pub use owned::{OwnedPin, OwnedRegion};
 pub use plain::{PlainMemory, PlainPin};
 pub use ptr::Ptr;
+pub use records::{RecordMap, RecordMapRoot, RecordType, TypedRecords};
 pub use region::Region;
 pub use stored::Stored;
 #[doc(hidden)]

@@ -1,11 +1,12 @@
 //! Memory, as containers see it: what a kind of memory has to provide ([`RawMemory`]), what
 //! programs use of each ([`Memory`]), and what only some kinds can do (`ByKind`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
-use fulgurite_runtime::{AccessError, Context, Guest};
+use fulgurite_runtime::{AccessError, Context, Guest, Records};
 
 use crate::transaction::Tracker;
 use crate::{Identity, MemoryId};
@@ -351,6 +352,36 @@ pub(crate) trait ByKind: Memory {
             Kind::Job(context) => Context::free_object(context, at),
             Kind::Thread(mut guest) => Guest::free_object(&mut guest, at),
             _ => {}
+        }
+    }
+
+    /// The index and the cache of records of this memory, where it has one.
+    fn records(&mut self) -> Option<Arc<Records>> {
+        match self.kind() {
+            Kind::Job(context) => Context::records(context).cloned(),
+            Kind::Thread(guest) => guest.records().cloned(),
+            Kind::Transaction(tracker) => tracker.memory.records(),
+            _ => None,
+        }
+    }
+    /// Copies the subpage at `at` out. It takes the place of no other in DRAM where that can be.
+    ///
+    /// # Errors
+    /// As [`RawMemory::view`].
+    fn read_around(&mut self, at: Address, into: &mut [u8; SUBPAGE_BYTES]) -> Result<(), AccessError> {
+        match self.kind() {
+            Kind::Job(context) => return Context::read_around(context, at, into),
+            Kind::Thread(mut guest) => return Guest::read_around(&mut guest, at, into),
+            Kind::Transaction(tracker) => return tracker.memory.read_around(at, into),
+            _ => {}
+        }
+        self.read_bytes(at, into)
+    }
+    /// As [`Memory::will_overwrite`], of this number of subpages.
+    fn will_overwrite_all(&mut self, at: Address, count: u32) {
+        match self.kind() {
+            Kind::Thread(mut guest) => guest.will_overwrite(at, count),
+            _ => (0..u64::from(count)).for_each(|n| self.will_overwrite(at.add(n * SUBPAGE_BYTES as u64))),
         }
     }
 

@@ -58,6 +58,17 @@ pub struct Counts {
     pub evicted: u64,
 }
 
+impl Counts {
+    /// Adds what another shard has counted.
+    pub fn add(&mut self, other: Counts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.absent += other.absent;
+        self.returned += other.returned;
+        self.evicted += other.evicted;
+    }
+}
+
 /// How the bytes of a cache are divided.
 struct Shape {
     buffer: usize,

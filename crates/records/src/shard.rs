@@ -73,6 +73,10 @@ impl Cold {
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
         self.first.into_iter().chain(self.others.iter().copied())
     }
+    /// Adds those of another one.
+    pub fn extend(&mut self, other: &Cold) {
+        other.candidates().for_each(|candidate| self.push(candidate));
+    }
     fn push(&mut self, candidate: Candidate) {
         match self.first {
             None => self.first = Some(candidate),
@@ -431,6 +435,22 @@ impl Shard {
         self.stamps.count(tag, to.page);
         Ok(true)
     }
+    /// Whether a key with this hash has its record in this page. So reclaim knows whether one that
+    /// it found there is needed.
+    pub fn leads_to(&self, table: TableId, hash: KeyHash, page: LogPage) -> bool {
+        let Some(index) = self.tables.index(table) else { return false };
+        self.tables.get(index).find(hash.tag()).any(|(_, word)| self.location(word).page == page)
+    }
+    /// Removes the key with this hash whose record is in this page: a log is replayed. Returns
+    /// whether there was one.
+    pub fn remove_at(&mut self, table: TableId, hash: KeyHash, page: LogPage) -> bool {
+        let Some(index) = self.tables.index(table) else { return false };
+        let mut words = self.tables.get(index).find(hash.tag());
+        let Some((slot, word)) = words.find(|(_, word)| self.location(*word).page == page) else { return false };
+        word.entry().into_iter().for_each(|entry| self.cache.kill(entry));
+        self.tables.remove(index, slot);
+        true
+    }
     /// Enters a word that was stored, of a key that the table does not have: a pool is opened.
     ///
     /// # Errors
@@ -472,6 +492,10 @@ impl Shard {
     /// As [`Shard::new`].
     pub fn resize(&mut self, bytes: usize) {
         self.cache.resize(&mut self.tables, bytes);
+    }
+    /// Whether the index has room for another key of a table.
+    pub fn has_room(&self, table: TableId) -> bool {
+        self.tables.index(table).is_some_and(|index| self.tables.has_room(index))
     }
     /// What the index may take from now on. It keeps what it has, also where that is more.
     pub fn set_index_bytes_max(&mut self, bytes: usize) {

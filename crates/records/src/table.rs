@@ -223,6 +223,10 @@ impl Table {
         }
         Ok(self.push(word))
     }
+    /// Bytes of DRAM with another word.
+    pub fn bytes_with_another(&self) -> usize {
+        self.buckets_after_insert() * BUCKET_BYTES
+    }
     fn push(&mut self, word: Word) -> Slot {
         let mut bucket = self.home(word.tag());
         loop {

@@ -70,6 +70,11 @@ impl Tables {
         self.bytes -= ENTRY_BYTES + table.bytes();
         table
     }
+    /// Whether another word would be taken.
+    pub fn has_room(&self, index: TableIndex) -> bool {
+        let table = &self.tables[index.0];
+        self.bytes - table.bytes() + table.bytes_with_another() <= self.bytes_max
+    }
     pub fn insert(&mut self, index: TableIndex, word: Word) -> Result<Slot, NoDram> {
         let table = &mut self.tables[index.0];
         let before = table.bytes();

@@ -11,6 +11,7 @@ use fulgurite_sys::Clock;
 
 use crate::error::FORKED;
 use crate::objects::{MOVING_BYTES_MIN, PlantedInObjects, packs};
+use crate::records::Records;
 use crate::split::LEAST;
 
 /// Why a runtime could not be built. Nothing was started.
@@ -71,6 +72,7 @@ pub struct Builder {
     pub(crate) dram_max_bytes: u64,
     pub(crate) objects_bytes: u64,
     pub(crate) objects_move: bool,
+    pub(crate) records_bytes: u64,
     pub(crate) pool_bytes: u64,
     pub(crate) owned_bytes: u64,
     pub(crate) existing_bytes: u64,
@@ -106,6 +108,7 @@ impl Builder {
             dram_max_bytes: 0,
             objects_bytes: 0,
             objects_move: false,
+            records_bytes: 0,
             pool_bytes,
             owned_bytes: 0,
             existing_bytes: 0,
@@ -146,6 +149,12 @@ impl Builder {
     /// Of other media all of the budget is frames. At least a mebibyte.
     pub fn objects(mut self, bytes: u64) -> Self {
         self.objects_bytes = bytes;
+        self
+    }
+    /// How many bytes of the budget hold keys and records of maps (default: none, and there can be
+    /// no such maps).
+    pub fn records(mut self, bytes: u64) -> Self {
+        self.records_bytes = bytes;
         self
     }
     /// Lets DRAM move between objects and frames by need, from [`Builder::objects`] bytes on. Each
@@ -311,6 +320,10 @@ impl Builder {
         let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
         let Needs { fixed_bytes: fixed, per_frame_bytes: per_frame } = needs;
         let fixed = fixed.saturating_add(self.flash.traits().dram_bytes as u64);
+        if (1..Records::BYTES_MIN).contains(&self.records_bytes) {
+            return unusable("bytes for records", self.records_bytes, "use 1 MiB or more, or none");
+        }
+        let fixed = fixed.saturating_add(self.records_bytes);
         let objects = if packs(&*self.flash) { self.objects_bytes } else { 0 };
         let fixed = fixed.saturating_add(objects);
         // What may move: with less on one side, there are more frames on the other.

@@ -77,6 +77,14 @@ pub enum AccessError {
     /// A key or a value is longer than any can be.
     #[error("a {what} of {bytes} bytes is too long: {most} are the most; divide it")]
     TooLong { what: &'static str, bytes: u64, most: u64 },
+    /// The memory has no DRAM for maps of records.
+    #[error("this memory has no DRAM for maps of records; give it some (runtime::Builder::records)")]
+    NoRecords,
+    /// The index of the maps of records takes all DRAM that it may have.
+    #[error(
+        "the index of this memory's maps would take {bytes} bytes of DRAM in a shard, and {most} are the most; raise the          DRAM budget, or remove keys"
+    )]
+    IndexFull { bytes: u64, most: u64 },
     /// The value that was read or written in parts has another state now.
     #[error("the value at {at} was changed, removed or rolled back while it was read or written in parts; begin again")]
     ValueGone { at: Address },

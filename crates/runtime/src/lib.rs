@@ -33,6 +33,7 @@ mod objects;
 #[doc(hidden)]
 pub mod parking;
 mod queue;
+mod records;
 mod runtime;
 mod service;
 mod shared;
@@ -53,6 +54,7 @@ pub use guest::{Guest, GuestPin, GuestSection};
 pub use job::{JobError, JobHandle, JobOptions, SubmitError};
 #[doc(hidden)]
 pub use objects::PlantedInObjects;
+pub use records::Records;
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;

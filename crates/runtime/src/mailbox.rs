@@ -52,6 +52,12 @@ pub(crate) enum Message {
         turn: bool,
         subpage: u32,
     },
+    /// A thread is going to overwrite all of these subpages, and waits with this ticket.
+    Blank {
+        seat: u32,
+        ticket: u32,
+        subpages: std::ops::Range<u32>,
+    },
     /// A thread has copied what was fetched into this frame of this worker.
     EndFetch(FrameIndex),
     /// That number of threads may run operations themselves. Tell when they may.

@@ -1,13 +1,14 @@
 //! Objects of a job or a thread: contents of a subpage that are cached by themselves (see
 //! `crate::objects`).
 
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_cache::Writer;
+use fulgurite_cache::{State, Writer, residency};
 use fulgurite_flash::{Backing, Flash, FlashError, Objects as Packs};
-use fulgurite_format::{Address, SUBPAGE_SHIFT};
+use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_objects::{OBJECT_BYTES_MAX, Pressure};
 
 use crate::error::AccessError;
@@ -25,6 +26,8 @@ pub(crate) trait ObjectUser {
     fn runtime(&self) -> &Arc<Shared>;
     /// Whether it must end.
     fn check(&self) -> Result<(), AccessError>;
+    /// An access: where a subpage is in DRAM until the next one.
+    fn bring(&mut self, at: Address) -> Result<NonNull<u8>, AccessError>;
     /// The first bytes of an object from flash.
     fn fetch(&mut self, at: Address, number: u32, len: usize) -> Result<Vec<u8>, AccessError>;
     fn wait_at(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError>;
@@ -42,6 +45,26 @@ pub(crate) trait ObjectUser {
             return Err(AccessError::OutOfRange { at });
         }
         Ok(subpage as u32)
+    }
+
+    /// See [`Context::read_around`](crate::Context::read_around).
+    fn read_past_frames(&mut self, at: Address, into: &mut [u8; SUBPAGE_BYTES]) -> Result<(), AccessError> {
+        let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        let shared = self.runtime();
+        if subpage >= shared.layout.shared_subpages.into() || at.subpage_offset() != 0 {
+            return Err(AccessError::OutOfRange { at });
+        }
+        let word = shared.cache.table.word(subpage as u32).load(Ordering::Acquire);
+        if residency::decode(word) == State::Absent {
+            let bytes = self.fetch(at, subpage as u32, SUBPAGE_BYTES)?;
+            into.copy_from_slice(&bytes);
+            return Ok(());
+        }
+        let byte = self.bring(at)?;
+        // SAFETY: a subpage of this memory begins there until the next access, and others reach it
+        // as atomics only, as this does.
+        unsafe { read_words(byte, into) };
+        Ok(())
     }
 
     /// See [`Context::read_object`](crate::Context::read_object).
@@ -159,6 +182,18 @@ pub(crate) trait ObjectUser {
             // An error of the batch is for those that wait for it.
             let _ = objects.write_shard_of(number, pool);
         }
+    }
+}
+
+/// Copies a subpage that others may write.
+///
+/// # Safety
+/// A subpage must begin at `from`, aligned to eight bytes, and be reached as atomics only.
+unsafe fn read_words(from: NonNull<u8>, into: &mut [u8; SUBPAGE_BYTES]) {
+    let words = from.cast::<AtomicU64>();
+    for (i, word) in into.as_chunks_mut().0.iter_mut().enumerate() {
+        // SAFETY: inside the subpage (the caller's contract).
+        *word = unsafe { words.add(i).as_ref() }.load(Ordering::Relaxed).to_ne_bytes();
     }
 }
 

@@ -19,6 +19,7 @@ use crate::guest::seats::Seats;
 use crate::halt::Gate;
 use crate::mailbox::{Mailbox, Message, Wake};
 use crate::objects::{Objects, cache_of};
+use crate::records::Records;
 use crate::split::{OfWorker, Split};
 
 /// Names a worker, unique in this process over all runtimes, living or gone.
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub cache: Arc<fulgurite_cache::Shared>,
     /// What is cached by object and not by subpage, over a medium that packs objects.
     pub objects: Option<Objects>,
+    /// The index and the cache of the records of maps.
+    pub records: Option<Arc<Records>>,
     /// How DRAM moves between these and frames, if it does.
     pub split: Option<Mutex<Split>>,
     /// What each worker says of its frames for that.
@@ -165,6 +168,7 @@ impl Shared {
             process: Process::current(),
             cache,
             objects,
+            records: (config.records_bytes > 0).then(|| Arc::new(Records::new(config.records_bytes))),
             split: (layout.objects_least < layout.objects_most).then(|| Mutex::new(Split::new(both))),
             of_workers: (0..workers).map(|_| CachePadded::default()).collect(),
             objects_bytes: AtomicU64::new(objects_bytes),

@@ -38,7 +38,7 @@ use crate::fibers::{Fibers, pack_thread, wait_for_medium};
 use crate::guarded::Guarded;
 use crate::job::{ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::jobs::Jobs;
-use crate::mailbox::Message;
+use crate::mailbox::{Message, Wake};
 use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
 use crate::shared::Shared;
 use crate::split::STEP_NS;
@@ -407,6 +407,12 @@ impl Worker {
                 Message::Fetch { seat, ticket, turn, subpage } => {
                     let waiter = pack_thread(seat, ticket);
                     self.fibers.begin_fetch_of_thread(Miss { subpage, waiter, wanted: 0, turn });
+                }
+                Message::Blank { seat, ticket, subpages } => {
+                    let now = shared.clock.now_ns();
+                    subpages.for_each(|subpage| self.fibers.cache.begin_blank(subpage, now));
+                    self.fibers.deliver();
+                    shared.seats.with(seat, |seat| seat.end_wait(ticket, Wake::Retry, false));
                 }
                 Message::EndFetch(frame) => self.fibers.end_fetch(frame),
                 Message::Seats { count, reply } => {

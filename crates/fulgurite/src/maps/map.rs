@@ -1,17 +1,14 @@
 //! A map of a store: keys and values, read and written by any thread.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fulgurite_memory::{AccessError, Address, Container, Keyed, Memory};
+use fulgurite_memory::{AccessError, Address, Keyed, Memory, RecordType, TypedRecords};
 
 use crate::registry::Handle;
-use crate::{Blobs, Error, Fulgurite, KeyHash, OrderedBlobs, Stored};
+use crate::{Error, Fulgurite, Stored};
 
-/// Keys that a new map is made for. It grows with them.
-const KEYS: u64 = 1000;
-/// Bytes of values that it is made for.
-const BYTES: u64 = 1 << 20;
+/// Bytes of the heap that a new map is made with. It grows with the map.
+const HEAP_BYTES: u64 = 2 << 20;
 
 mod sealed {
     pub trait Key {}
@@ -23,29 +20,25 @@ mod sealed {
 }
 
 /// What a [`Map`] has for keys: [`Stored`] types, and byte strings.
-pub trait MapKey: sealed::Key {
+pub trait MapKey: sealed::Key + RecordType + 'static {
     #[doc(hidden)]
-    type Blobs: Keyed<Key = Self, Value = Vec<u8>, New = [u8]> + Container + Send + Sync + 'static;
-    #[doc(hidden)]
-    fn open(memory: &Fulgurite, name: &str) -> Result<Handle<Self::Blobs>, Error>;
+    fn bytes(&self) -> &[u8];
 }
 
-impl<K: Stored + Eq + KeyHash + Send + Sync> MapKey for K {
-    type Blobs = Blobs<K>;
-    fn open(memory: &Fulgurite, name: &str) -> Result<Handle<Blobs<K>>, Error> {
-        memory.named(name).blobs(KEYS, BYTES)
+impl<K: Stored> MapKey for K {
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 
 impl MapKey for [u8] {
-    type Blobs = OrderedBlobs;
-    fn open(memory: &Fulgurite, name: &str) -> Result<Handle<OrderedBlobs>, Error> {
-        memory.named(name).ordered_blobs(KEYS, BYTES)
+    fn bytes(&self) -> &[u8] {
+        self
     }
 }
 
 /// What a [`Map`] has for values: byte strings, and [`Stored`] types.
-pub trait MapValue: sealed::Value {
+pub trait MapValue: sealed::Value + RecordType + 'static {
     /// A value that was read.
     type Owned;
     #[doc(hidden)]
@@ -96,19 +89,24 @@ impl<V: Stored> MapValue for V {
 /// ```
 pub struct Map<K: MapKey + ?Sized, V: MapValue + ?Sized> {
     memory: Arc<Fulgurite>,
-    blobs: Handle<K::Blobs>,
-    values: PhantomData<fn(&V)>,
+    records: Handle<TypedRecords<K, V>>,
 }
 
 impl<K: MapKey + ?Sized, V: MapValue + ?Sized> std::fmt::Debug for Map<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Map").field("name", &self.blobs.entry().name).finish_non_exhaustive()
+        f.debug_struct("Map").field("name", &self.records.entry().name).finish_non_exhaustive()
     }
 }
 
 impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub(super) fn open(memory: &Arc<Fulgurite>, name: &str) -> Result<Map<K, V>, Error> {
-        Ok(Map { memory: memory.clone(), blobs: K::open(memory, name)?, values: PhantomData })
+        let secret = fulgurite_sys::random_bytes::<16>().map_err(Error::Random)?;
+        let halves = [secret.first_chunk(), secret.last_chunk()];
+        let secret = halves.map(|half| u64::from_le_bytes(*half.expect("it is as long")));
+        let records = memory
+            .named(name)
+            .container(HEAP_BYTES, 0, move |m, heap, _| TypedRecords::<K, V>::create(m, heap.clone(), secret))?;
+        Ok(Map { memory: memory.clone(), records })
     }
 
     /// The value of a key, copied out.
@@ -199,15 +197,18 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Keyed for Map<K, V> {
     type Value = V::Owned;
     type New = V;
     fn look_up<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V::Owned>, AccessError> {
-        let Some(bytes) = self.blobs.look_up(memory, key)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        if !self.records.get(memory, key.bytes(), &mut bytes)? {
+            return Ok(None);
+        }
         let (expected, got) = (size_of::<V::Owned>() as u64, bytes.len() as u64);
         let damaged = AccessError::Corrupt { what: "length of a value", at: Address::NULL, expected, got };
         V::of_bytes(bytes).ok_or(damaged).map(Some)
     }
     fn set<M: Memory>(&self, memory: &mut M, key: &K, value: &V) -> Result<(), AccessError> {
-        self.blobs.set(memory, key, value.bytes())
+        self.records.put(memory, key.bytes(), value.bytes()).map(drop)
     }
     fn unset<M: Memory>(&self, memory: &mut M, key: &K) -> Result<bool, AccessError> {
-        self.blobs.unset(memory, key)
+        self.records.remove(memory, key.bytes())
     }
 }

@@ -121,7 +121,8 @@ impl StoreOptions {
         };
         let first = FIRST_BYTES.min(limit);
         let mut builder = Fulgurite::builder(Medium::pool_or_new(&self.path, first)).dram(dram);
-        builder = builder.durability(self.durability);
+        // Records, and the frames that the log is written from.
+        builder = builder.durability(self.durability).record_cache(dram / 2);
         // One that is as large as that already stays so.
         let has = std::fs::metadata(&self.path).map_or(first, |found| found.len());
         if limit > has {

@@ -1,5 +1,6 @@
 //! Objects of a job: contents of a subpage that are cached by themselves (see `crate::objects`).
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::Context;
 use crate::error::AccessError;
 use crate::mailbox::Wake;
 use crate::object_user::ObjectUser;
+use crate::records::Records;
 use crate::shared::Shared;
 
 impl Context {
@@ -18,6 +20,19 @@ impl Context {
     #[inline]
     pub fn has_objects(&self) -> bool {
         self.shared.objects.is_some()
+    }
+
+    /// Copies a subpage out. One that is on flash only is read past the frames, and takes the place
+    /// of no other there.
+    ///
+    /// # Errors
+    /// As [`Context::access`].
+    pub fn read_around(&mut self, at: Address, into: &mut [u8; SUBPAGE_BYTES]) -> Result<(), AccessError> {
+        self.read_past_frames(at, into)
+    }
+    /// The records of maps in DRAM, if there is any for them.
+    pub fn records(&self) -> Option<&Arc<Records>> {
+        self.shared.records.as_ref()
     }
 
     /// What `read` makes of the first `len` bytes of the object at `at`, which is that long. They
@@ -63,6 +78,9 @@ impl ObjectUser for Context {
     }
     fn check(&self) -> Result<(), AccessError> {
         self.verdict()
+    }
+    fn bring(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        self.access(at)
     }
     #[cold]
     fn fetch(&mut self, at: Address, number: u32, len: usize) -> Result<Vec<u8>, AccessError> {

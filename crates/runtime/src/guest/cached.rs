@@ -1,5 +1,6 @@
 //! Objects of a thread: contents of a subpage that are cached by themselves (see `crate::objects`).
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::Guest;
 use crate::error::AccessError;
 use crate::mailbox::{Message, Wake};
 use crate::object_user::ObjectUser;
+use crate::records::Records;
 use crate::shared::Shared;
 
 impl Guest<'_> {
@@ -18,6 +20,17 @@ impl Guest<'_> {
     #[inline]
     pub fn has_objects(&self) -> bool {
         self.shared.objects.is_some()
+    }
+    /// As [`Context::read_around`](crate::Context::read_around).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_around(&mut self, at: Address, into: &mut [u8; SUBPAGE_BYTES]) -> Result<(), AccessError> {
+        self.read_past_frames(at, into)
+    }
+    /// As [`Context::records`](crate::Context::records).
+    pub fn records(&self) -> Option<&Arc<Records>> {
+        self.shared.records.as_ref()
     }
     /// As [`Context::read_object`](crate::Context::read_object).
     ///
@@ -54,6 +67,9 @@ impl ObjectUser for Guest<'_> {
     }
     fn check(&self) -> Result<(), AccessError> {
         self.verdict()
+    }
+    fn bring(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        self.access(at)
     }
     #[cold]
     fn fetch(&mut self, at: Address, number: u32, len: usize) -> Result<Vec<u8>, AccessError> {

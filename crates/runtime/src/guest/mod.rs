@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_cache::{Unsealed, Writer, residency};
+use fulgurite_cache::{State, Unsealed, Writer, residency};
 use fulgurite_format::{Address, FrameIndex, SUBPAGE_SHIFT};
 
 use crate::error::AccessError;
@@ -327,6 +327,23 @@ impl<'r> Guest<'r> {
         let result = wait();
         self.seats().enter(self.seat);
         result
+    }
+
+    /// As [`Context::will_overwrite`](crate::Context::will_overwrite), of this number of subpages.
+    /// It waits for a worker, so that what is written next cannot be overwritten by that.
+    pub fn will_overwrite(&mut self, at: Address, count: u32) {
+        let first = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        let end = u64::from(self.shared.layout.shared_subpages).min(first.saturating_add(count.into()));
+        let may = |subpage: u32| self.shared.cache.backing().is_none_or(|backing| backing.may(subpage, true));
+        let is_away = |subpage: u32| {
+            let word = self.shared.cache.table.word(subpage).load(Ordering::Relaxed);
+            matches!(residency::decode(word), State::Fresh | State::Absent)
+        };
+        let has_any = (first as u32..end as u32).any(is_away);
+        if has_any && self.shared.poisoned.get().is_none() && (first as u32..end as u32).all(may) {
+            let subpages = first as u32..end as u32;
+            self.ask_worker(first as u32, |seat, ticket, _| Message::Blank { seat, ticket, subpages });
+        }
     }
 
     // ---- waiting ----

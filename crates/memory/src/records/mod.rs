@@ -1,0 +1,464 @@
+//! Maps of records: byte strings to byte strings, with the index in DRAM.
+//!
+//! ```text
+//!   key --hash--> shard: word --> cached record           a get of what is cached touches DRAM only
+//!                          |
+//!                          +----> page of the log         of what is not, it is one read
+//!   put: record --> log, word; the record before is dead
+//! ```
+//!
+//! The log is ordinary memory: its pages are written when frames are needed or a state is named, and
+//! roll back with everything else. So a named state has a log, and the index is made again from it:
+//! from the words of the last checkpoint, and the entries of the log behind it (`log`, `checkpoint`).
+//!
+//! * A key's writers take turns by a latch. Readers take none.
+//! * Records are appended once. What is dead is left behind when a segment is emptied (`reclaim`).
+//! * A record is clean in the cache at once, so that anything may leave at any time.
+//!
+//! Learnt from uDepot (FAST '19: entries of 8 bytes), KVell (SOSP '19: the index in DRAM, no order on
+//! flash) and FASTER (SIGMOD '18: hash index over a log).
+
+mod checkpoint;
+mod entry;
+mod log;
+mod page;
+mod reclaim;
+mod recover;
+mod segments;
+mod typed;
+
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_records::{
+    Candidate, Changed, Cold, Found, KEY_BYTES_MAX, KeyHash, KeyRef, Location, Record, Refused, Seed, TableId, Verified,
+};
+use fulgurite_runtime::{AccessError, Records};
+use parking_lot::Mutex;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::{ByKind, Heap, Latch, LatchTable, Memory, MemoryId, VersionLatch};
+use checkpoint::Checkpoint;
+use entry::{Entry, Kind};
+use log::{Log, RECORD_BYTES_MAX, Which};
+use page::{HEAD, Page, Part, ROOM};
+use segments::{Segments, address_of, make_list};
+pub use typed::{RecordType, TypedRecords};
+
+/// Turns of keys' writers: 8 bytes each.
+const TURNS: usize = 1 << 12;
+const MAGIC: u64 = u64::from_le_bytes(*b"flgrmap1");
+/// Records have no other use of their place to be told from: pages have checksums, and a word names
+/// a page of this log.
+const SEED: Seed = Seed(0);
+
+/// The index is as the memory is.
+const READY: u8 = 0;
+/// The memory was rolled back, and the index is made again.
+const STALE: u8 = 1;
+/// The map is not there any more.
+const GONE: u8 = 2;
+/// How long a reader waits between two checks whether the index was made again.
+const STALE_WAIT: Duration = Duration::from_micros(100);
+
+/// What leads to a map of records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct RecordMapRoot {
+    magic: u64,
+    segments: Address,
+    checkpoint: Address,
+    /// The key of the hash, so that keys cannot be chosen that collide.
+    secret: [u64; 2],
+    /// The number of the map, for its records.
+    table: u64,
+}
+
+/// A map of byte strings of up to 64 KiB to byte strings. See the head of this file.
+#[derive(Debug)]
+pub struct RecordMap {
+    memory: MemoryId,
+    root: RecordMapRoot,
+    table: TableId,
+    records: Arc<Records>,
+    log: Log,
+    turns: LatchTable<VersionLatch>,
+    checkpoint: Mutex<Option<Checkpoint>>,
+    reclaims: AtomicBool,
+    /// [`READY`], [`STALE`] or [`GONE`].
+    standing: AtomicU8,
+    /// The first segment that some piece of the checkpoint does not have.
+    kept_from: AtomicU64,
+}
+
+impl Drop for RecordMap {
+    fn drop(&mut self) {
+        self.records.drop_table(self.table);
+    }
+}
+
+/// What a put or a removal knows of the record before.
+struct Before {
+    cold: Cold,
+    own: Option<Candidate>,
+}
+
+impl RecordMap {
+    /// Makes an empty one, whose records and lists are in `heap`.
+    ///
+    /// # Errors
+    /// [`AccessError::NoRecords`] where the memory has no DRAM for records; what the memory says.
+    pub fn create<M: Memory>(memory: &mut M, heap: Arc<Heap>, secret: [u64; 2]) -> Result<RecordMap, AccessError> {
+        let segments = make_list(memory, &heap, None)?;
+        let (checkpoint, checkpoint_at) = Checkpoint::create(memory, &heap)?;
+        let table = segments.linear() / SUBPAGE_BYTES as u64;
+        let root = RecordMapRoot { magic: MAGIC, segments, checkpoint: checkpoint_at, secret, table };
+        RecordMap::over(memory, heap, root, Segments::new(segments), checkpoint)
+    }
+    fn over<M: Memory>(
+        memory: &mut M,
+        heap: Arc<Heap>,
+        root: RecordMapRoot,
+        segments: Segments,
+        checkpoint: Checkpoint,
+    ) -> Result<RecordMap, AccessError> {
+        let records = memory.records().ok_or(AccessError::NoRecords)?;
+        let table = TableId(root.table as u32);
+        records.add_table(table).map_err(|full| no_dram(Refused::NoDram(full)))?;
+        Ok(RecordMap {
+            memory: memory.id(),
+            root,
+            table,
+            records,
+            log: Log::new(heap, segments),
+            turns: LatchTable::new(TURNS),
+            kept_from: checkpoint.oldest_segment().into(),
+            checkpoint: Mutex::new(Some(checkpoint)),
+            reclaims: AtomicBool::new(false),
+            standing: AtomicU8::new(READY),
+        })
+    }
+    /// What to store, to open it again.
+    pub fn root(&self) -> RecordMapRoot {
+        self.root
+    }
+    /// Keys that it has.
+    pub fn len(&self) -> u64 {
+        self.records.keys(self.table)
+    }
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Refuses another memory, and waits while the index is made again.
+    #[inline]
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.memory.check(memory.id())?;
+        if self.standing.load(Ordering::Acquire) == READY { Ok(()) } else { self.wait_until_ready(memory) }
+    }
+    #[cold]
+    fn wait_until_ready<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        loop {
+            match self.standing.load(Ordering::Acquire) {
+                READY => return Ok(()),
+                GONE => return Err(AccessError::Poisoned),
+                _ => memory.pause(STALE_WAIT)?,
+            }
+        }
+    }
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        let [first, second] = self.root.secret;
+        let mut hasher = siphasher::sip::SipHasher13::new_with_keys(first, second);
+        hasher.write(key);
+        KeyHash(hasher.finish())
+    }
+    fn key<'k>(&self, bytes: &'k [u8]) -> KeyRef<'k> {
+        KeyRef { table: self.table, hash: self.hash(bytes), bytes }
+    }
+    fn fits(key: &[u8], value: usize) -> Result<(), AccessError> {
+        if key.len() > KEY_BYTES_MAX {
+            let (bytes, most) = (key.len() as u64, KEY_BYTES_MAX as u64);
+            return Err(AccessError::TooLong { what: "key", bytes, most });
+        }
+        let most = (RECORD_BYTES_MAX - fulgurite_records::HEAD_BYTES_MAX - KEY_BYTES_MAX) as u64;
+        if value as u64 > most {
+            return Err(AccessError::TooLong { what: "value", bytes: value as u64, most });
+        }
+        Ok(())
+    }
+
+    /// Copies the value of a key into `into`, which is emptied first. Returns whether there is one.
+    ///
+    /// # Errors
+    /// [`AccessError::OtherMemory`]; what the memory says.
+    #[inline]
+    pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8], into: &mut Vec<u8>) -> Result<bool, AccessError> {
+        self.check(memory)?;
+        into.clear();
+        let key = self.key(key);
+        let found = self.records.of(key.hash).get(key, |record| into.extend_from_slice(record.value));
+        match found {
+            Found::Here(()) => Ok(true),
+            Found::Absent => Ok(false),
+            Found::Cold(cold) => self.get_cold(memory, key, cold, into),
+        }
+    }
+    #[cold]
+    fn get_cold<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: KeyRef<'_>,
+        mut cold: Cold,
+        into: &mut Vec<u8>,
+    ) -> Result<bool, AccessError> {
+        let mut record = Vec::new();
+        loop {
+            let roll_backs = memory.roll_backs();
+            for candidate in cold.candidates() {
+                if !self.read(memory, key, candidate.location(), &mut record)? || memory.roll_backs() != roll_backs {
+                    continue;
+                }
+                into.extend_from_slice(Record::view(&record).map_err(|_| damaged(candidate.location()))?.value);
+                self.records.of(key.hash).admit(key, candidate, &record);
+                return Ok(true);
+            }
+            // None of them is the key's, or the record was moved or written meanwhile.
+            let mut shard = self.records.of(key.hash);
+            if memory.roll_backs() == roll_backs && shard.is_absent(key, &cold) {
+                return Ok(false);
+            }
+            match shard.get(key, |record| into.extend_from_slice(record.value)) {
+                Found::Here(()) => return Ok(true),
+                Found::Absent => return Ok(false),
+                Found::Cold(others) => cold = others,
+            }
+        }
+    }
+
+    /// Reads the record of a key in a page. Returns whether there is one.
+    fn read<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: KeyRef<'_>,
+        location: Location,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, AccessError> {
+        let at = address_of(location.page);
+        let mut page: Page = [0; SUBPAGE_BYTES];
+        memory.read_around(at, &mut page)?;
+        record.clear();
+        match page::find(&page, self.table, key.bytes) {
+            Some(Part::Whole { at, bytes }) => {
+                record.extend_from_slice(&page[at..at + bytes]);
+                Ok(true)
+            }
+            Some(Part::Long { bytes }) => {
+                self.read_long(memory, at, (&page, bytes), record)?;
+                let view = Record::view(record);
+                Ok(view.is_ok_and(|record| record.key == key.bytes && record.table == key.table))
+            }
+            None => Ok(false),
+        }
+    }
+    /// Reads a long record whose first page was read.
+    fn read_long<M: Memory>(
+        &self,
+        memory: &mut M,
+        at: Address,
+        (first, bytes): (&Page, usize),
+        record: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        record.clear();
+        let bytes = bytes.min(RECORD_BYTES_MAX);
+        record.extend_from_slice(&first[HEAD..]);
+        let mut page: Page = [0; SUBPAGE_BYTES];
+        let mut at = at;
+        while record.len() < bytes {
+            at = at.add(SUBPAGE_BYTES as u64);
+            memory.read_around(at, &mut page)?;
+            record.extend_from_slice(&page[HEAD..HEAD + (bytes - record.len()).min(ROOM)]);
+        }
+        Ok(())
+    }
+
+    /// What DRAM and flash know of a key's record. Its writers have no turn meanwhile, so that it
+    /// stays so, except that reclaim may move other keys' records.
+    fn before<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>) -> Result<Before, AccessError> {
+        let mut record = Vec::new();
+        let mut before = Before { cold: Cold::default(), own: None };
+        loop {
+            let changed = {
+                let shard = self.records.of(key.hash);
+                shard.replaces(key, Some(Verified { cold: &before.cold, own: before.own }))
+            };
+            let Changed::Unverified(cold) = changed else { return Ok(before) };
+            before = Before { cold, own: None };
+            for candidate in before.cold.candidates() {
+                if self.read(memory, key, candidate.location(), &mut record)? {
+                    before.own = Some(candidate);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sets the value of a key. Returns whether it had one.
+    ///
+    /// # Errors
+    /// [`AccessError::TooLong`], [`AccessError::IndexFull`], [`AccessError::OtherMemory`]; what the
+    /// memory says. The value is as before then.
+    pub fn put<M: Memory>(&self, memory: &mut M, key: &[u8], value: &[u8]) -> Result<bool, AccessError> {
+        self.check(memory)?;
+        Self::fits(key, value.len())?;
+        let key = self.key(key);
+        let mut record = Vec::with_capacity(fulgurite_records::HEAD_BYTES_MAX + key.bytes.len() + value.len());
+        Record::new(self.table, key.bytes, value).append(SEED, &mut record).expect("its lengths were checked");
+        let had = {
+            let _section = memory.write_section()?;
+            let _turn = self.turns.of(key.hash.0).lock(memory)?;
+            self.replace(memory, key, &record)?
+        };
+        self.reclaim_if_due(memory)?;
+        Ok(had)
+    }
+    /// Puts a record. The caller has the key's turn, and is in a write section.
+    fn replace<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>, record: &[u8]) -> Result<bool, AccessError> {
+        let before = self.before(memory, key)?;
+        let old = {
+            let mut shard = self.records.of(key.hash);
+            let verified = Verified { cold: &before.cold, own: before.own };
+            match shard.replaces(key, Some(verified)) {
+                Changed::Replaced(old) => Some(old.location.page),
+                Changed::Absent if shard.has_room(key.table) => None,
+                Changed::Absent => {
+                    self.records.balance(&mut shard);
+                    if !shard.has_room(key.table) {
+                        return Err(no_room(&shard));
+                    }
+                    None
+                }
+                // A record of the same tag came in between.
+                Changed::Unverified(_) => {
+                    drop(shard);
+                    return self.replace(memory, key, record);
+                }
+            }
+        };
+        let entry = |to| Some(Entry { hash: key.hash, kind: Kind::Put, to: Some(to), from: old });
+        let to = self.log.append(memory, (Which::Main, key.hash), record, entry)?;
+        self.enter(key, record, to, before);
+        Ok(old.is_some())
+    }
+    /// Lets a key lead to a record that was appended. Its turn is still the caller's.
+    fn enter(&self, key: KeyRef<'_>, record: &[u8], to: Location, mut before: Before) {
+        let mut shard = self.records.of(key.hash);
+        loop {
+            let verified = Verified { cold: &before.cold, own: before.own };
+            match shard.put_verified(key.hash, record, to, verified) {
+                Ok(Changed::Absent | Changed::Replaced(_)) => break,
+                // Others with this tag came in between. They are other keys': this one's turn is the
+                // caller's.
+                Ok(Changed::Unverified(mut cold)) => {
+                    cold.extend(&before.cold);
+                    before.cold = cold;
+                }
+                // Others have taken the room since it was seen. The record is in the log already.
+                Err(Refused::NoDram(_)) if shard.index_bytes_max() < usize::MAX => {
+                    let most = shard.index_bytes_max();
+                    shard.set_index_bytes_max(usize::MAX);
+                    let put =
+                        shard.put_verified(key.hash, record, to, Verified { cold: &before.cold, own: before.own });
+                    shard.set_index_bytes_max(most);
+                    if !matches!(put, Ok(Changed::Unverified(_))) {
+                        break;
+                    }
+                }
+                Err(error) => unreachable!("the log and the index disagree: {error}"),
+            }
+        }
+        self.records.balance(&mut shard);
+    }
+
+    /// Removes a key. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`RecordMap::put`].
+    pub fn remove<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<bool, AccessError> {
+        self.check(memory)?;
+        let key = self.key(key);
+        let removed = {
+            let _section = memory.write_section()?;
+            let _turn = self.turns.of(key.hash.0).lock(memory)?;
+            self.take_out(memory, key)?
+        };
+        self.reclaim_if_due(memory)?;
+        Ok(removed)
+    }
+    fn take_out<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>) -> Result<bool, AccessError> {
+        let mut before = self.before(memory, key)?;
+        let old = {
+            let shard = self.records.of(key.hash);
+            match shard.replaces(key, Some(Verified { cold: &before.cold, own: before.own })) {
+                Changed::Replaced(old) => old.location.page,
+                Changed::Absent => return Ok(false),
+                Changed::Unverified(_) => {
+                    drop(shard);
+                    return self.take_out(memory, key);
+                }
+            }
+        };
+        self.log.note(memory, &Entry { hash: key.hash, kind: Kind::Removed, to: None, from: Some(old) })?;
+        let mut shard = self.records.of(key.hash);
+        loop {
+            match shard.remove_verified(key, Verified { cold: &before.cold, own: before.own }) {
+                Changed::Unverified(mut cold) => {
+                    cold.extend(&before.cold);
+                    before.cold = cold;
+                }
+                Changed::Absent => unreachable!("its turn is the caller's"),
+                Changed::Replaced(_) => break,
+            }
+        }
+        self.records.balance(&mut shard);
+        Ok(true)
+    }
+
+    /// Writes what it knows in DRAM alone, for a sync. Nothing changes it meanwhile.
+    pub(crate) fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.log.save(memory)?;
+        let Some(mut checkpoint) = self.checkpoint.lock().take() else { return Ok(()) };
+        let log = (self.log.appended(), self.log.position());
+        let saved = checkpoint.go_on(memory, (&self.log.heap, &self.records, self.table), log);
+        self.kept_from.store(checkpoint.oldest_segment(), Ordering::Release);
+        *self.checkpoint.lock() = Some(checkpoint);
+        saved
+    }
+    /// As [`Latch::disturb`].
+    pub(crate) fn disturb(&self, gone: bool) {
+        self.standing.store(if gone { GONE } else { STALE }, Ordering::Release);
+        self.turns.disturb(gone);
+    }
+    /// DRAM that its latches use.
+    pub fn dram_bytes(&self) -> usize {
+        self.turns.bytes()
+    }
+}
+
+fn damaged(location: Location) -> AccessError {
+    AccessError::Corrupt { what: "record", at: address_of(location.page), expected: 1, got: 0 }
+}
+#[cold]
+fn no_room(shard: &fulgurite_records::Shard) -> AccessError {
+    AccessError::IndexFull { bytes: shard.index_bytes() as u64, most: shard.index_bytes_max() as u64 }
+}
+#[cold]
+fn no_dram(refused: Refused) -> AccessError {
+    match refused {
+        Refused::NoDram(full) => AccessError::IndexFull { bytes: full.needed as u64, most: full.allowed as u64 },
+        _ => AccessError::Corrupt { what: "index of a map", at: Address::NULL, expected: 1, got: 0 },
+    }
+}

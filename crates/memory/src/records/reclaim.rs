@@ -1,0 +1,121 @@
+//! Reclaim: what is still needed of a segment is copied, and the segment is free.
+//!
+//! The segment with the most benefit for its cost is taken, (dead / live) x age as the log-structured
+//! file system has it (Rosenblum and Ousterhout, 1992). A segment that a checkpoint does not cover
+//! stays, because its entries are needed to make the index again.
+
+use std::sync::atomic::Ordering;
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_records::{KeyHash, LogPage, Record};
+use fulgurite_runtime::AccessError;
+
+use super::RecordMap;
+use super::entry::{Entry, Kind};
+use super::log::{SEGMENT_PAGES, Which};
+use super::page::{Page, Part, head_of, parts};
+use super::segments::{self, Segment, address_of};
+use crate::{ByKind, Latch, Memory};
+
+/// Segments that a log may have in addition to what is needed.
+const SPARE: usize = 8;
+/// Of a hundred records in the log, so many are needed at least.
+const NEEDED: u64 = 60;
+
+/// While it lives, this thread or fiber reclaims, and no other.
+struct Reclaiming<'m>(&'m RecordMap);
+impl Drop for Reclaiming<'_> {
+    fn drop(&mut self) {
+        self.0.reclaims.store(false, Ordering::Release);
+    }
+}
+
+impl RecordMap {
+    /// Reclaims a segment where too much of the log is dead.
+    #[inline]
+    pub(super) fn reclaim_if_due<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        if M::TRACKED || !self.log.segments(|segments| segments.has_too_many(SPARE, NEEDED)) {
+            return Ok(());
+        }
+        self.reclaim(memory).map(drop)
+    }
+
+    /// Reclaims a segment. Returns whether there was one.
+    ///
+    /// # Errors
+    /// What the memory says. Nothing is lost.
+    #[cold]
+    pub fn reclaim<M: Memory>(&self, memory: &mut M) -> Result<bool, AccessError> {
+        if self.reclaims.swap(true, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        let _reclaiming = Reclaiming(self);
+        let covered = self.kept_from.load(Ordering::Acquire);
+        let Some((first, segment)) = self.log.segments(|segments| segments.take_victim(covered)) else {
+            return Ok(false);
+        };
+        let copied = self.copy_from(memory, &segment);
+        if copied.is_err() {
+            self.log.segments(|segments| segments.give_victim_back(first));
+            copied?;
+        }
+        let _section = memory.write_section()?;
+        self.log.free_segment(memory, first)?;
+        Ok(true)
+    }
+
+    fn copy_from<M: Memory>(&self, memory: &mut M, segment: &Segment) -> Result<(), AccessError> {
+        let first = segments::page_of(segment.address).expect("a segment is inside the log");
+        let pages = if segment.pages == 0 { SEGMENT_PAGES } else { segment.pages.min(SEGMENT_PAGES) };
+        let mut page: Page = [0; SUBPAGE_BYTES];
+        let mut record = Vec::new();
+        for n in 0..pages {
+            let from = LogPage::new(first.number() + n).expect("it is behind the first");
+            memory.read_around(address_of(from), &mut page)?;
+            if head_of(&page).segment != segment.number {
+                // Of one that was not full, the rest was never written.
+                break;
+            }
+            for part in parts(&page) {
+                record.clear();
+                match part {
+                    Part::Whole { at, bytes } => record.extend_from_slice(&page[at..at + bytes]),
+                    Part::Long { bytes } => self.read_long(memory, address_of(from), (&page, bytes), &mut record)?,
+                }
+                let Ok(view) = Record::view(&record) else { continue };
+                let hash = self.hash(view.key);
+                if view.table == self.table && self.records.of(hash).leads_to(self.table, hash, from) {
+                    self.copy(memory, hash, from, &page, &record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+    /// Copies a record, if its key leads to it.
+    fn copy<M: Memory>(
+        &self,
+        memory: &mut M,
+        hash: KeyHash,
+        from: LogPage,
+        page: &Page,
+        record: &[u8],
+    ) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
+        let _turn = self.turns.of(hash.0).lock(memory)?;
+        if !self.records.of(hash).leads_to(self.table, hash, from) {
+            return Ok(());
+        }
+        // Of several records of one key in a page, the last one counts.
+        let key = Record::view(record).expect("it was seen to be one").key;
+        if let Some(Part::Whole { at, bytes }) = super::page::find(page, self.table, key)
+            && page[at..at + bytes] != *record
+        {
+            return Ok(());
+        }
+        let to = self.log.append(memory, (Which::Copies, hash), record, |_| None)?;
+        self.log.note(memory, &Entry { hash, kind: Kind::Moved, to: Some(to), from: Some(from) })?;
+        let moved = self.records.of(hash).moved(self.table, hash, from, to);
+        debug_assert_eq!(moved, Ok(true), "its turn is the caller's");
+        Ok(())
+    }
+}
