@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::fulgurite::{
-    AccessError, Blobs, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Medium, Memory as FlashMemory,
-    Rooted, Transactions,
+    AccessError, Context, Durability, Fulgurite as Memory, HashMap, JobOptions, Map, Medium, Memory as FlashMemory,
+    Rooted, Store as Maps, Transactions,
 };
 use anyhow::{Context as _, Result, anyhow};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
@@ -26,20 +26,20 @@ const PINS: u32 = 32;
 type Accounts = HashMap<u64, [u8; ACCOUNT_BYTES], ::fulgurite::latches::VersionLatch>;
 
 /// What tables, stacks, rings and the frames of the index take, about.
-const OTHER_BYTES: u64 = 36 << 20;
+const OTHER_BYTES: u64 = 48 << 20;
 /// What each key takes in addition: its place in the pool's tables, and in the index.
-const OTHER_KEY_BYTES: u64 = 48;
+const OTHER_KEY_BYTES: u64 = 0;
 
 /// Of the pool, for each key, what its index takes and what is rewritten of it between two syncs.
 const INDEX_KEY_BYTES: u64 = 64;
 
 /// The part of `dram` that caches objects: most of what the tables and the index leave.
 fn objects_of(dram: u64, keys: u64) -> u64 {
-    (dram.saturating_sub(OTHER_BYTES + keys * OTHER_KEY_BYTES) / 4 * 3).max(4 << 20)
+    dram.saturating_sub(OTHER_BYTES + keys * OTHER_KEY_BYTES).max(4 << 20)
 }
 
 enum Data {
-    Values(Arc<Rooted<Blobs<u64>>>),
+    Values(Arc<Map<u64, [u8]>>),
     Bank(Arc<Rooted<Accounts>>),
 }
 
@@ -56,7 +56,7 @@ pub struct Fulgurite {
     // Before the memory, which ends with a sync.
     data: Data,
     transactions: Arc<Transactions>,
-    memory: Memory,
+    memory: Maps,
     settings: String,
     /// Keys that are loaded between two syncs: each object that changes claims a place in the pool.
     load_keys: u64,
@@ -67,30 +67,28 @@ impl Fulgurite {
         let left = spec.memory_bytes.checked_sub(PROCESS_BYTES).context("too little memory for a process")?;
         let dram = spec.dram.map_or(left, |dram| dram.total);
         let objects = spec.name == Name::Fulgurite && !spec.bank;
-        // Objects have places of their own. What is not an object is stored in the heap.
-        let heap_bytes = if objects { spec.data_bytes() / 4 } else { spec.data_bytes() * 5 / 4 } + (16 << 20);
         let index_bytes = spec.keys * INDEX_KEY_BYTES;
         // A quarter of room for reclaim, and a fixed part for journal and checkpoints.
         let room = spec.data_bytes() + spec.data_bytes() / 2 + index_bytes + (192 << 20);
         let pool_bytes = room.next_multiple_of(1 << 20);
         let path = spec.directory.join("values.pool");
         let medium = Medium::new_pool(&path, pool_bytes);
-        let medium = if objects { medium.objects(spec.keys + spec.keys / 8) } else { medium };
         let cache = if objects { spec.dram.map_or(objects_of(dram, spec.keys), |dram| dram.objects) } else { 0 };
         let durability = Durability::Lazy { every: Duration::from_secs(1), bytes: dram / 4 };
         let workers = spec.workers;
-        let memory = Memory::builder(medium)
-            .dram(dram)
-            .object_cache(cache)
+        let builder = Memory::builder(medium).dram(dram);
+        let builder = if cache > 0 { builder.record_cache(cache) } else { builder };
+        let memory: Maps = builder
             .workers(workers)
             .durability(durability)
             // Clients are jobs that run as long as a round.
             .with(|runtime| runtime.run_limit(Duration::from_secs(600)))
-            .start()?;
+            .start()?
+            .into();
         let data = if spec.bank {
             Data::Bank(memory.named("accounts").hash_map(spec.keys + spec.keys / 8)?)
         } else {
-            Data::Values(memory.named("values").blobs(spec.keys + spec.keys / 8, heap_bytes)?)
+            Data::Values(memory.map("values")?)
         };
         let objects = if cache > 0 { format!(", {} of it for objects", format_bytes(cache)) } else { String::new() };
         let settings = format!(
@@ -129,7 +127,7 @@ impl Fulgurite {
             for key in part {
                 value(key, &mut bytes);
                 match &self.data {
-                    Data::Values(values) => values.put(fiber.m, &key, &bytes)?,
+                    Data::Values(values) => values.within(fiber.m).put(&key, &bytes).map(|()| false)?,
                     Data::Bank(accounts) => {
                         let bytes = bytes.first_chunk().expect("an account");
                         accounts.insert(fiber.m, &key, *bytes)?.is_some()
@@ -172,7 +170,7 @@ impl Store for Fulgurite {
         Ok(self.memory.run_with(&JobOptions::new().name("warm").pins(PINS), |m| {
             let Data::Values(values) = &self.data else { return Ok(()) };
             let mut value = Vec::new();
-            (0..keys).try_for_each(|key| values.get(m, &key, &mut value).map(drop))
+            (0..keys).try_for_each(|key| values.within(m).get_into(&key, &mut value).map(drop))
         })?)
     }
     fn each(&self, keys: Range<u64>, look: Look) -> Result<()> {
@@ -216,7 +214,7 @@ impl Data {
     ) -> Result<bool, AccessError> {
         match self {
             Data::Values(values) => {
-                let found = values.get(m, &key, value)?;
+                let found = values.within(m).get_into(&key, value)?;
                 if found {
                     look(value);
                 }
@@ -233,7 +231,7 @@ impl Data {
     }
     fn put<M: FlashMemory>(&self, m: &mut M, key: u64, value: &[u8]) -> Result<()> {
         let Data::Values(values) = self else { return Err(anyhow!("a bank has no values")) };
-        values.put(m, &key, value)?;
+        values.within(m).put(&key, value)?;
         Ok(())
     }
     fn transfer<M: FlashMemory>(

@@ -117,6 +117,15 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
         Ok(self.memory.run_here(|m| self.look_up(m, key))?)
     }
+    /// Copies the bytes of the value of a key into `into`, which is emptied first. Returns whether
+    /// there is one.
+    ///
+    /// # Errors
+    /// As [`Map::get`].
+    #[inline]
+    pub fn get_into(&self, key: &K, into: &mut Vec<u8>) -> Result<bool, Error> {
+        Ok(self.memory.run_here(|m| self.records.get(m, key.bytes(), into))?)
+    }
     /// What `read` makes of the value of a key. The thread is in no operation meanwhile, so `read`
     /// may use the store.
     ///
@@ -174,6 +183,13 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized, M: Memory> Within<'_, K, V, M> {
     /// As there.
     pub fn get(self, key: &K) -> Result<Option<V::Owned>, AccessError> {
         self.map.look_up(self.memory, key)
+    }
+    /// As [`Map::get_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_into(self, key: &K, into: &mut Vec<u8>) -> Result<bool, AccessError> {
+        self.map.records.get(self.memory, key.bytes(), into)
     }
     /// As [`Map::put`].
     ///

@@ -66,6 +66,14 @@ impl Deref for Store {
     }
 }
 
+/// A memory with settings of its own. Its maps need DRAM for records
+/// ([`Builder::record_cache`](crate::Builder::record_cache)).
+impl From<Fulgurite> for Store {
+    fn from(memory: Fulgurite) -> Store {
+        Store { memory: Arc::new(memory) }
+    }
+}
+
 /// A transaction of a thread, in [`Store::transaction`].
 pub type ThreadTransaction<'t, 'g> = fulgurite_memory::Transaction<'t, Guest<'g>, Error>;
 
