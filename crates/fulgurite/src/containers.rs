@@ -475,3 +475,7 @@ pub use fulgurite_memory::ValueWriter;
 /// assert_eq!((parts[1].size, parts[1].align), (24, 1));
 /// ```
 pub use fulgurite_format::TypePart;
+
+/// Maps of records, for a container of a program's own. [`Store::map`](crate::Store::map) has one.
+#[doc(hidden)]
+pub use fulgurite_memory::{RecordMap, RecordMapRoot, TypedRecords};

@@ -37,6 +37,7 @@ mod model_history;
 mod model_object_blobs;
 mod model_paged_map;
 mod model_pool;
+mod model_records;
 mod model_sync;
 mod model_transactions;
 mod model_views;

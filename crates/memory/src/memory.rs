@@ -355,6 +355,13 @@ pub(crate) trait ByKind: Memory {
         }
     }
 
+    /// A transaction's notes, in one.
+    fn tracker(&mut self) -> Option<Tracker<'_, Self::Inner>> {
+        match self.kind() {
+            Kind::Transaction(tracker) => Some(tracker),
+            _ => None,
+        }
+    }
     /// The index and the cache of records of this memory, where it has one.
     fn records(&mut self) -> Option<Arc<Records>> {
         match self.kind() {

@@ -29,11 +29,14 @@ use super::page::{HEAD, PageHead, ROOM, pages_of};
 use super::segments::{Kind, Segment, Segments, address_of, make_list, page_of};
 use crate::{ByKind, Heap, Latch, Memory, VersionLatch};
 
-/// Pages of a segment: a mebibyte.
+/// Pages of a segment, unless it is told: a mebibyte.
 pub const SEGMENT_PAGES: u32 = 256;
-const SEGMENT_BYTES: usize = SEGMENT_PAGES as usize * SUBPAGE_BYTES;
-/// The longest record, in bytes: half of a segment.
-pub const RECORD_BYTES_MAX: usize = SEGMENT_PAGES as usize / 2 * ROOM;
+/// The fewest.
+pub const SEGMENT_PAGES_MIN: u32 = 4;
+/// The longest record in a log whose segments have as many pages, in bytes: half of a segment.
+pub fn record_bytes_max(segment_pages: u32) -> usize {
+    segment_pages as usize / 2 * ROOM
+}
 /// Pages that are made ready to be overwritten at a time.
 const READY: u32 = 32;
 
@@ -71,6 +74,8 @@ impl Which {
 /// The segment that is being filled.
 #[derive(Debug)]
 struct Tail {
+    /// Pages of a segment.
+    pages: u32,
     first: u32,
     number: u64,
     /// The page that takes the next record, and where in it.
@@ -88,13 +93,13 @@ struct Tail {
 }
 
 impl Tail {
-    fn new(first: u32, number: u64) -> Tail {
+    fn new(pages: u32, first: u32, number: u64) -> Tail {
         let (hashes, entries) = (Vec::new(), Vec::new());
-        Tail { first, number, page: 0, at: HEAD, page_first: HEAD, hashes, entries, saved: 0, ready: 0 }
+        Tail { pages, first, number, page: 0, at: HEAD, page_first: HEAD, hashes, entries, saved: 0, ready: 0 }
     }
     /// Pages that are left to records when it has one entry more.
     fn pages_max(&self) -> u32 {
-        SEGMENT_PAGES - (self.entries.len() + 1).div_ceil(ENTRIES) as u32
+        self.pages.saturating_sub((self.entries.len() + 1).div_ceil(ENTRIES) as u32)
     }
     /// Whether a record may begin in the page that is being filled.
     fn takes(&self, which: Which, hash: KeyHash, bytes: usize) -> bool {
@@ -116,11 +121,17 @@ struct State {
     segments: Segments,
     main: Option<Tail>,
     copies: Option<Tail>,
+    /// Entries for which the segment that is being filled has no room. The next one begins with
+    /// them.
+    waiting: Vec<Stored>,
     /// Bytes of records and entries since the map was opened.
     appended: u64,
 }
 
 impl State {
+    fn has_room_for_entry(&self) -> bool {
+        self.waiting.is_empty() && self.main.as_ref().is_some_and(|tail| tail.page < tail.pages_max())
+    }
     fn tail(&mut self, which: Which) -> &mut Option<Tail> {
         if which == Which::Copies { &mut self.copies } else { &mut self.main }
     }
@@ -130,6 +141,7 @@ impl State {
 #[derive(Debug)]
 pub struct Log {
     pub heap: Arc<Heap>,
+    pages: u32,
     /// The order of what is put, and of all entries.
     turn: VersionLatch,
     /// The order of copies.
@@ -140,14 +152,22 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(heap: Arc<Heap>, segments: Segments) -> Log {
+    pub fn new(heap: Arc<Heap>, pages: u32, segments: Segments) -> Log {
         Log {
             heap,
+            pages,
             turn: VersionLatch::default(),
             copies_turn: VersionLatch::default(),
             list_turn: VersionLatch::default(),
-            state: Mutex::new(State { segments, main: None, copies: None, appended: 0 }),
+            state: Mutex::new(State { segments, main: None, copies: None, waiting: Vec::new(), appended: 0 }),
         }
+    }
+    fn segment_bytes(&self) -> usize {
+        self.pages as usize * SUBPAGE_BYTES
+    }
+    /// Pages of a segment.
+    pub fn pages(&self) -> u32 {
+        self.pages
     }
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
@@ -164,14 +184,15 @@ impl Log {
     pub fn position(&self) -> (u64, u32) {
         let state = self.state();
         match &state.main {
-            Some(tail) => (tail.number, tail.entries.len() as u32),
-            None => (state.segments.next_number(), 0),
+            Some(tail) if state.waiting.is_empty() => (tail.number, tail.entries.len() as u32),
+            _ => (state.segments.next_number(), state.waiting.len() as u32),
         }
     }
     /// After a roll back: the segments are these, and what was appended since is gone.
     pub fn become_other(&self, segments: Segments) {
         let mut state = self.state();
         (state.segments, state.main, state.copies) = (segments, None, None);
+        state.waiting.clear();
         self.turn.disturb(false);
         self.copies_turn.disturb(false);
         self.list_turn.disturb(false);
@@ -271,23 +292,23 @@ impl Log {
     /// Notes what has happened without a record. The caller is in a write section.
     pub fn note<M: Memory>(&self, memory: &mut M, entry: &Entry) -> Result<(), AccessError> {
         let _turn = self.turn.lock(memory)?;
-        self.make_room_for_entry(memory)?;
-        self.note_in(&mut self.state(), entry);
-        Ok(())
-    }
-    /// Has room for another entry, which may be noted without an access while the turn is held.
-    fn make_room_for_entry<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        loop {
-            let has_room = self.state().main.as_ref().is_some_and(|tail| tail.page < tail.pages_max());
-            if has_room {
-                return Ok(());
-            }
+        while !self.state().has_room_for_entry() {
             self.begin_segment(memory, Which::Main)?;
         }
+        self.note_now(entry);
+        Ok(())
+    }
+    /// As [`Log::note`], without an access. Where there is no room, the entry waits in DRAM until
+    /// the next segment is begun.
+    pub fn note_now(&self, entry: &Entry) {
+        self.note_in(&mut self.state(), entry);
     }
     fn note_in(&self, state: &mut State, entry: &Entry) {
-        let tail = state.main.as_mut().expect("there is room for an entry");
-        tail.entries.push(entry.stored());
+        let has_room = state.has_room_for_entry();
+        match &mut state.main {
+            Some(tail) if has_room => tail.entries.push(entry.stored()),
+            _ => state.waiting.push(entry.stored()),
+        }
         state.appended += size_of::<Stored>() as u64;
         if let Some(from) = entry.from {
             state.segments.count_live(from, -1);
@@ -305,16 +326,16 @@ impl Log {
     fn begin_segment<M: Memory>(&self, memory: &mut M, which: Which) -> Result<(), AccessError> {
         self.end_segment(memory, which)?;
         let _list = self.list_turn.lock(memory)?;
-        let address = self.heap.allocate(memory, SEGMENT_BYTES)?;
+        let address = self.heap.allocate(memory, self.segment_bytes())?;
         let begun = self.enter_segment(memory, which, address);
         if begun.is_err() {
             // What cannot be given back is lost, as after any failed free.
-            let _ = self.heap.free(memory, address, SEGMENT_BYTES);
+            let _ = self.heap.free(memory, address, self.segment_bytes());
         }
         begun
     }
     fn enter_segment<M: Memory>(&self, memory: &mut M, which: Which, address: Address) -> Result<(), AccessError> {
-        let Some(first) = page_of(address).filter(|first| first.number().checked_add(SEGMENT_PAGES).is_some()) else {
+        let Some(first) = page_of(address).filter(|first| first.number().checked_add(self.pages).is_some()) else {
             return Err(AccessError::OutOfRange { at: address });
         };
         let taken = self.state().segments.take_slot();
@@ -339,7 +360,11 @@ impl Log {
         }
         let mut state = self.state();
         state.segments.insert(segment);
-        *state.tail(which) = Some(Tail::new(first.number(), segment.number));
+        let mut tail = Tail::new(self.pages, first.number(), segment.number);
+        if which != Which::Copies {
+            tail.entries = std::mem::take(&mut state.waiting);
+        }
+        *state.tail(which) = Some(tail);
         Ok(())
     }
     /// Ends the segment of a tail: its entries and its slot are written. The caller has the turn.
@@ -364,6 +389,10 @@ impl Log {
 
     /// Writes the entries that are only in DRAM. Nothing is appended meanwhile.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        while !self.state().waiting.is_empty() {
+            let _turn = self.turn.lock(memory)?;
+            self.begin_segment(memory, Which::Main)?;
+        }
         self.save_entries(memory, Which::Main)
     }
     fn save_entries<M: Memory>(&self, memory: &mut M, which: Which) -> Result<(), AccessError> {
@@ -378,7 +407,7 @@ impl Log {
         };
         for (n, entries) in (saved / ENTRIES..).zip(entries.chunks(ENTRIES)) {
             let head = EntriesHead { magic: MAGIC, segment: number, count: entries.len() as u32, zero: 0 };
-            let page = LogPage::new(first + SEGMENT_PAGES - 1 - n as u32).expect("it is behind the first");
+            let page = LogPage::new(first + self.pages - 1 - n as u32).expect("it is behind the first");
             let at = address_of(page);
             memory.will_overwrite(at);
             let view = memory.view_mut(at, SUBPAGE_BYTES)?;
@@ -392,10 +421,10 @@ impl Log {
         Ok(())
     }
     /// The entries of a segment, as they are stored.
-    pub fn entries_of<M: Memory>(memory: &mut M, segment: &Segment) -> Result<Vec<Entry>, AccessError> {
+    pub fn entries_of<M: Memory>(&self, memory: &mut M, segment: &Segment) -> Result<Vec<Entry>, AccessError> {
         let mut all = Vec::new();
         let mut bytes = [0; SUBPAGE_BYTES];
-        for n in (0..u64::from(SEGMENT_PAGES)).rev() {
+        for n in (0..u64::from(self.pages)).rev() {
             let at = segment.address.add(n * SUBPAGE_BYTES as u64);
             memory.read_around(at, &mut bytes)?;
             let (head, entries) = EntriesHead::read_from_prefix(&bytes).expect("a page has a head");
@@ -424,6 +453,6 @@ impl Log {
         };
         memory.write_bytes(at, &[0; super::segments::SLOT_BYTES])?;
         self.state().segments.remove(first);
-        self.heap.free(memory, segment.address, SEGMENT_BYTES)
+        self.heap.free(memory, segment.address, self.segment_bytes())
     }
 }

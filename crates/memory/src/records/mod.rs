@@ -18,6 +18,7 @@
 //! Learnt from uDepot (FAST '19: entries of 8 bytes), KVell (SOSP '19: the index in DRAM, no order on
 //! flash) and FASTER (SIGMOD '18: hash index over a log).
 
+mod check;
 mod checkpoint;
 mod entry;
 mod log;
@@ -25,6 +26,7 @@ mod page;
 mod reclaim;
 mod recover;
 mod segments;
+mod staged;
 mod typed;
 
 use std::hash::Hasher;
@@ -34,7 +36,8 @@ use std::time::Duration;
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_records::{
-    Candidate, Changed, Cold, Found, KEY_BYTES_MAX, KeyHash, KeyRef, Location, Record, Refused, Seed, TableId, Verified,
+    Candidate, Changed, Cold, Found, KEY_BYTES_MAX, KeyHash, KeyRef, Location, LogPage, Record, Refused, Seed, TableId,
+    Verified,
 };
 use fulgurite_runtime::{AccessError, Records};
 use parking_lot::Mutex;
@@ -43,9 +46,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::{ByKind, Heap, Latch, LatchTable, Memory, MemoryId, VersionLatch};
 use checkpoint::Checkpoint;
 use entry::{Entry, Kind};
-use log::{Log, RECORD_BYTES_MAX, Which};
+use log::{Log, SEGMENT_PAGES, SEGMENT_PAGES_MIN, Which, record_bytes_max};
 use page::{HEAD, Page, Part, ROOM};
 use segments::{Segments, address_of, make_list};
+pub(crate) use staged::Change;
 pub use typed::{RecordType, TypedRecords};
 
 /// Turns of keys' writers: 8 bytes each.
@@ -74,7 +78,8 @@ pub struct RecordMapRoot {
     /// The key of the hash, so that keys cannot be chosen that collide.
     secret: [u64; 2],
     /// The number of the map, for its records.
-    table: u64,
+    table: u32,
+    segment_pages: u32,
 }
 
 /// A map of byte strings of up to 64 KiB to byte strings. See the head of this file.
@@ -85,7 +90,10 @@ pub struct RecordMap {
     table: TableId,
     records: Arc<Records>,
     log: Log,
+    /// Held by a key's writer. A transaction notes their versions.
     turns: LatchTable<VersionLatch>,
+    /// Held by a transaction while it changes words, so that none is seen by halves.
+    swings: LatchTable<VersionLatch>,
     checkpoint: Mutex<Option<Checkpoint>>,
     reclaims: AtomicBool,
     /// [`READY`], [`STALE`] or [`GONE`].
@@ -112,10 +120,22 @@ impl RecordMap {
     /// # Errors
     /// [`AccessError::NoRecords`] where the memory has no DRAM for records; what the memory says.
     pub fn create<M: Memory>(memory: &mut M, heap: Arc<Heap>, secret: [u64; 2]) -> Result<RecordMap, AccessError> {
+        RecordMap::create_with(memory, heap, secret, SEGMENT_PAGES)
+    }
+    /// As [`RecordMap::create`], with segments of this number of subpages, 4 at least.
+    #[doc(hidden)]
+    pub fn create_with<M: Memory>(
+        memory: &mut M,
+        heap: Arc<Heap>,
+        secret: [u64; 2],
+        segment_pages: u32,
+    ) -> Result<RecordMap, AccessError> {
+        let segment_pages = segment_pages.max(SEGMENT_PAGES_MIN);
         let segments = make_list(memory, &heap, None)?;
         let (checkpoint, checkpoint_at) = Checkpoint::create(memory, &heap)?;
-        let table = segments.linear() / SUBPAGE_BYTES as u64;
-        let root = RecordMapRoot { magic: MAGIC, segments, checkpoint: checkpoint_at, secret, table };
+        // No two lists are at one place.
+        let table = (segments.linear() / SUBPAGE_BYTES as u64) as u32;
+        let root = RecordMapRoot { magic: MAGIC, segments, checkpoint: checkpoint_at, secret, table, segment_pages };
         RecordMap::over(memory, heap, root, Segments::new(segments), checkpoint)
     }
     fn over<M: Memory>(
@@ -126,15 +146,16 @@ impl RecordMap {
         checkpoint: Checkpoint,
     ) -> Result<RecordMap, AccessError> {
         let records = memory.records().ok_or(AccessError::NoRecords)?;
-        let table = TableId(root.table as u32);
+        let table = TableId(root.table);
         records.add_table(table).map_err(|full| no_dram(Refused::NoDram(full)))?;
         Ok(RecordMap {
             memory: memory.id(),
             root,
             table,
             records,
-            log: Log::new(heap, segments),
+            log: Log::new(heap, root.segment_pages, segments),
             turns: LatchTable::new(TURNS),
+            swings: LatchTable::new(TURNS),
             kept_from: checkpoint.oldest_segment().into(),
             checkpoint: Mutex::new(Some(checkpoint)),
             reclaims: AtomicBool::new(false),
@@ -179,12 +200,13 @@ impl RecordMap {
     fn key<'k>(&self, bytes: &'k [u8]) -> KeyRef<'k> {
         KeyRef { table: self.table, hash: self.hash(bytes), bytes }
     }
-    fn fits(key: &[u8], value: usize) -> Result<(), AccessError> {
+    fn fits(&self, key: &[u8], value: usize) -> Result<(), AccessError> {
         if key.len() > KEY_BYTES_MAX {
             let (bytes, most) = (key.len() as u64, KEY_BYTES_MAX as u64);
             return Err(AccessError::TooLong { what: "key", bytes, most });
         }
-        let most = (RECORD_BYTES_MAX - fulgurite_records::HEAD_BYTES_MAX - KEY_BYTES_MAX) as u64;
+        let record = record_bytes_max(self.root.segment_pages).saturating_sub(fulgurite_records::HEAD_BYTES_MAX);
+        let most = record.saturating_sub(key.len()) as u64;
         if value as u64 > most {
             return Err(AccessError::TooLong { what: "value", bytes: value as u64, most });
         }
@@ -197,9 +219,13 @@ impl RecordMap {
     /// [`AccessError::OtherMemory`]; what the memory says.
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8], into: &mut Vec<u8>) -> Result<bool, AccessError> {
+        if M::TRACKED {
+            return self.get_staged(memory, key, into);
+        }
         self.check(memory)?;
         into.clear();
         let key = self.key(key);
+        self.swings.of(key.hash.0).read_begin(memory)?;
         let found = self.records.of(key.hash).get(key, |record| into.extend_from_slice(record.value));
         match found {
             Found::Here(()) => Ok(true),
@@ -273,7 +299,7 @@ impl RecordMap {
         record: &mut Vec<u8>,
     ) -> Result<(), AccessError> {
         record.clear();
-        let bytes = bytes.min(RECORD_BYTES_MAX);
+        let bytes = bytes.min(record_bytes_max(self.root.segment_pages));
         record.extend_from_slice(&first[HEAD..]);
         let mut page: Page = [0; SUBPAGE_BYTES];
         let mut at = at;
@@ -313,7 +339,10 @@ impl RecordMap {
     /// memory says. The value is as before then.
     pub fn put<M: Memory>(&self, memory: &mut M, key: &[u8], value: &[u8]) -> Result<bool, AccessError> {
         self.check(memory)?;
-        Self::fits(key, value.len())?;
+        self.fits(key, value.len())?;
+        if M::TRACKED {
+            return self.change_staged(memory, key, Some(value));
+        }
         let key = self.key(key);
         let mut record = Vec::with_capacity(fulgurite_records::HEAD_BYTES_MAX + key.bytes.len() + value.len());
         Record::new(self.table, key.bytes, value).append(SEED, &mut record).expect("its lengths were checked");
@@ -327,31 +356,28 @@ impl RecordMap {
     }
     /// Puts a record. The caller has the key's turn, and is in a write section.
     fn replace<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>, record: &[u8]) -> Result<bool, AccessError> {
-        let before = self.before(memory, key)?;
-        let old = {
-            let mut shard = self.records.of(key.hash);
-            let verified = Verified { cold: &before.cold, own: before.own };
-            match shard.replaces(key, Some(verified)) {
-                Changed::Replaced(old) => Some(old.location.page),
-                Changed::Absent if shard.has_room(key.table) => None,
-                Changed::Absent => {
-                    self.records.balance(&mut shard);
-                    if !shard.has_room(key.table) {
-                        return Err(no_room(&shard));
-                    }
-                    None
-                }
-                // A record of the same tag came in between.
-                Changed::Unverified(_) => {
-                    drop(shard);
-                    return self.replace(memory, key, record);
-                }
-            }
-        };
+        let (before, old) = self.old_of(memory, key)?;
         let entry = |to| Some(Entry { hash: key.hash, kind: Kind::Put, to: Some(to), from: old });
         let to = self.log.append(memory, (Which::Main, key.hash), record, entry)?;
         self.enter(key, record, to, before);
         Ok(old.is_some())
+    }
+    /// The page of a key's record, if it has one, and how that is known. There is room in the index
+    /// for one that has none.
+    fn old_of<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>) -> Result<(Before, Option<LogPage>), AccessError> {
+        loop {
+            let before = self.before(memory, key)?;
+            let mut shard = self.records.of(key.hash);
+            match shard.replaces(key, Some(Verified { cold: &before.cold, own: before.own })) {
+                Changed::Replaced(old) => return Ok((before, Some(old.location.page))),
+                Changed::Absent => {
+                    self.records.balance(&mut shard);
+                    return if shard.has_room(key.table) { Ok((before, None)) } else { Err(no_room(&shard)) };
+                }
+                // A record of the same tag came in between.
+                Changed::Unverified(_) => {}
+            }
+        }
     }
     /// Lets a key lead to a record that was appended. Its turn is still the caller's.
     fn enter(&self, key: KeyRef<'_>, record: &[u8], to: Location, mut before: Before) {
@@ -389,6 +415,9 @@ impl RecordMap {
     /// As [`RecordMap::put`].
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<bool, AccessError> {
         self.check(memory)?;
+        if M::TRACKED {
+            return self.change_staged(memory, key, None);
+        }
         let key = self.key(key);
         let removed = {
             let _section = memory.write_section()?;
@@ -399,32 +428,23 @@ impl RecordMap {
         Ok(removed)
     }
     fn take_out<M: Memory>(&self, memory: &mut M, key: KeyRef<'_>) -> Result<bool, AccessError> {
-        let mut before = self.before(memory, key)?;
-        let old = {
-            let shard = self.records.of(key.hash);
-            match shard.replaces(key, Some(Verified { cold: &before.cold, own: before.own })) {
-                Changed::Replaced(old) => old.location.page,
-                Changed::Absent => return Ok(false),
-                Changed::Unverified(_) => {
-                    drop(shard);
-                    return self.take_out(memory, key);
-                }
-            }
-        };
+        let (before, old) = self.old_of(memory, key)?;
+        let Some(old) = old else { return Ok(false) };
         self.log.note(memory, &Entry { hash: key.hash, kind: Kind::Removed, to: None, from: Some(old) })?;
+        self.leave(key, before);
+        Ok(true)
+    }
+    /// Removes the word of a key, whose turn is the caller's.
+    fn leave(&self, key: KeyRef<'_>, mut before: Before) {
         let mut shard = self.records.of(key.hash);
-        loop {
-            match shard.remove_verified(key, Verified { cold: &before.cold, own: before.own }) {
-                Changed::Unverified(mut cold) => {
-                    cold.extend(&before.cold);
-                    before.cold = cold;
-                }
-                Changed::Absent => unreachable!("its turn is the caller's"),
-                Changed::Replaced(_) => break,
-            }
+        while let Changed::Unverified(mut cold) =
+            shard.remove_verified(key, Verified { cold: &before.cold, own: before.own })
+        {
+            // Others with this tag came in between.
+            cold.extend(&before.cold);
+            before.cold = cold;
         }
         self.records.balance(&mut shard);
-        Ok(true)
     }
 
     /// Writes what it knows in DRAM alone, for a sync. Nothing changes it meanwhile.
@@ -441,10 +461,11 @@ impl RecordMap {
     pub(crate) fn disturb(&self, gone: bool) {
         self.standing.store(if gone { GONE } else { STALE }, Ordering::Release);
         self.turns.disturb(gone);
+        self.swings.disturb(gone);
     }
     /// DRAM that its latches use.
     pub fn dram_bytes(&self) -> usize {
-        self.turns.bytes()
+        self.turns.bytes() + self.swings.bytes()
     }
 }
 

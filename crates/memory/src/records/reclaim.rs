@@ -12,7 +12,7 @@ use fulgurite_runtime::AccessError;
 
 use super::RecordMap;
 use super::entry::{Entry, Kind};
-use super::log::{SEGMENT_PAGES, Which};
+use super::log::Which;
 use super::page::{Page, Part, head_of, parts};
 use super::segments::{self, Segment, address_of};
 use crate::{ByKind, Latch, Memory};
@@ -66,7 +66,7 @@ impl RecordMap {
 
     fn copy_from<M: Memory>(&self, memory: &mut M, segment: &Segment) -> Result<(), AccessError> {
         let first = segments::page_of(segment.address).expect("a segment is inside the log");
-        let pages = if segment.pages == 0 { SEGMENT_PAGES } else { segment.pages.min(SEGMENT_PAGES) };
+        let pages = if segment.pages == 0 { self.log.pages() } else { segment.pages.min(self.log.pages()) };
         let mut page: Page = [0; SUBPAGE_BYTES];
         let mut record = Vec::new();
         for n in 0..pages {

@@ -8,7 +8,7 @@ use fulgurite_runtime::AccessError;
 
 use super::checkpoint::Checkpoint;
 use super::entry::{Entry, Kind};
-use super::log::Log;
+use super::log::SEGMENT_PAGES_MIN;
 use super::segments::{self, Segment, Segments};
 use super::{MAGIC, READY, RecordMap, RecordMapRoot, no_dram};
 use crate::{Heap, Memory};
@@ -20,7 +20,7 @@ impl RecordMap {
     /// [`AccessError::Corrupt`] when there is none. [`AccessError::NoRecords`] where the memory has
     /// no DRAM for records, [`AccessError::IndexFull`] where it has not enough; what the memory says.
     pub fn open<M: Memory>(memory: &mut M, heap: Arc<Heap>, root: RecordMapRoot) -> Result<RecordMap, AccessError> {
-        if root.magic != MAGIC {
+        if root.magic != MAGIC || root.segment_pages < SEGMENT_PAGES_MIN {
             let (what, at) = ("root of a map of records", root.segments);
             return Err(AccessError::Corrupt { what, at, expected: MAGIC, got: root.magic });
         }
@@ -67,7 +67,7 @@ impl RecordMap {
             self.log.segments(|segments| segments.all().map(|(_, segment)| segment).filter(main).copied().collect());
         all.sort_unstable_by_key(|segment| segment.number);
         for segment in all {
-            let entries = Log::entries_of(memory, &segment)?;
+            let entries = self.log.entries_of(memory, &segment)?;
             for (n, entry) in entries.iter().enumerate() {
                 let piece = &checkpoint.pieces()[entry.hash.shard(SHARD_BITS)];
                 if piece.position() <= (segment.number, n as u64) {

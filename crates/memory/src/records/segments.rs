@@ -162,10 +162,6 @@ impl Segments {
     pub fn next_number(&self) -> u64 {
         self.next_number
     }
-    /// Records that are needed, in all segments.
-    pub fn live(&self) -> u64 {
-        self.live
-    }
     pub fn all(&self) -> impl Iterator<Item = (u32, &Segment)> {
         self.all.iter().map(|(page, segment)| (*page, segment))
     }

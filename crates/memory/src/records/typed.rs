@@ -8,7 +8,7 @@ use fulgurite_format::TypePart;
 use fulgurite_runtime::AccessError;
 
 use super::{RecordMap, RecordMapRoot};
-use crate::{Container, Heap, Memory, Stored};
+use crate::{Container, Heap, Keyed, Memory, Stored};
 
 /// What a map of records has for keys or values: [`Stored`] types, and byte strings.
 pub trait RecordType {
@@ -55,6 +55,19 @@ impl<K: ?Sized, V: ?Sized> TypedRecords<K, V> {
     pub fn create<M: Memory>(memory: &mut M, heap: Arc<Heap>, secret: [u64; 2]) -> Result<Self, AccessError> {
         Ok(TypedRecords { map: RecordMap::create(memory, heap, secret)?, types: PhantomData })
     }
+    /// As [`RecordMap::create_with`].
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    pub fn create_with<M: Memory>(
+        memory: &mut M,
+        heap: Arc<Heap>,
+        secret: [u64; 2],
+        segment_pages: u32,
+    ) -> Result<Self, AccessError> {
+        Ok(TypedRecords { map: RecordMap::create_with(memory, heap, secret, segment_pages)?, types: PhantomData })
+    }
 }
 
 impl<K: ?Sized, V: ?Sized> Deref for TypedRecords<K, V> {
@@ -91,5 +104,22 @@ impl<K: RecordType + ?Sized, V: RecordType + ?Sized> Container for TypedRecords<
     }
     fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         self.map.reload(memory)
+    }
+}
+
+/// What transactions do.
+impl<K: RecordType + ?Sized, V: RecordType + ?Sized> Keyed for TypedRecords<K, V> {
+    type Key = [u8];
+    type Value = Vec<u8>;
+    type New = [u8];
+    fn look_up<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<Option<Vec<u8>>, AccessError> {
+        let mut value = Vec::new();
+        Ok(self.map.get(memory, key, &mut value)?.then_some(value))
+    }
+    fn set<M: Memory>(&self, memory: &mut M, key: &[u8], value: &[u8]) -> Result<(), AccessError> {
+        self.map.put(memory, key, value).map(drop)
+    }
+    fn unset<M: Memory>(&self, memory: &mut M, key: &[u8]) -> Result<bool, AccessError> {
+        self.map.remove(memory, key)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use fulgurite_format::Address;
 use fulgurite_runtime::AccessError;
 
+use crate::records::Change;
 use crate::{Allocator, ByKind, Memory};
 
 /// The word of a latch, and the version at which it was seen.
@@ -48,6 +49,8 @@ pub struct Notes<M: Memory> {
     pub(super) unreached: BTreeMap<Address, usize>,
     pub(super) allocated: Vec<Object<M>>,
     pub(super) freed: Vec<Object<M>>,
+    /// What it does to maps of records.
+    pub(crate) changes: Vec<Change>,
     /// What the commit adds to counts in DRAM.
     pub(super) counts: Vec<(NonNull<AtomicI64>, i64)>,
     pub(super) section: Option<M::Section>,
@@ -63,6 +66,7 @@ impl<M: Memory> Notes<M> {
             unreached: BTreeMap::new(),
             allocated: Vec::new(),
             freed: Vec::new(),
+            changes: Vec::new(),
             counts: Vec::new(),
             section: None,
             failed: None,

@@ -123,6 +123,9 @@ impl<'m, M: Memory> Staged<'m, M> {
             self.memory.view_mut(*at, SUBPAGE_BYTES)?;
             pins.push(self.memory.pin(*at)?);
         }
+        for change in &mut self.notes.changes {
+            change.prepare(self.memory)?;
+        }
         let mut locks = std::mem::take(&mut self.notes.locks);
         // In one order for all, so that one of two transactions gets on.
         locks.sort_unstable();
@@ -141,7 +144,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         Ok(())
     }
 
-    fn install(&self, locks: &[Noted], pins: &[M::Pin]) -> Result<(), Stop> {
+    fn install(&mut self, locks: &[Noted], pins: &[M::Pin]) -> Result<(), Stop> {
         let mut held = Held { latches: &locks[..0], changed: false };
         for (i, (latch, version)) in locks.iter().enumerate() {
             // SAFETY: a noted latch is kept (see the top of the file).
@@ -165,6 +168,9 @@ impl<'m, M: Memory> Staged<'m, M> {
         let forgotten = usize::from(self.bug == Some(Bug::PageForgotten) && pins.len() > 1);
         for (page, pin) in self.pages.values().zip(pins).skip(forgotten) {
             page.install(&pin.view_mut(0, SUBPAGE_BYTES));
+        }
+        for mut change in std::mem::take(&mut self.notes.changes) {
+            change.install();
         }
         Ok(())
     }
@@ -193,6 +199,7 @@ impl<'m, M: Memory> Staged<'m, M> {
         self.notes.unreached.clear();
         self.notes.freed.clear();
         self.notes.counts.clear();
+        self.notes.changes.clear();
         for object in std::mem::take(&mut self.notes.allocated) {
             self.give_back(&object);
         }
