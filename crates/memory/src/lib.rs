@@ -64,7 +64,7 @@ pub use memory_id::{Identity, MemoryId};
 pub use owned::{OwnedPin, OwnedRegion};
 pub use plain::{PlainMemory, PlainPin};
 pub use ptr::Ptr;
-pub use records::{RecordMap, RecordMapRoot, RecordType, TypedRecords};
+pub use records::{RecordCounts, RecordMap, RecordMapRoot, RecordType, TypedRecords};
 pub use region::Region;
 pub use stored::Stored;
 #[doc(hidden)]

@@ -21,6 +21,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flgckpt1");
 const PIECES: usize = 1 << SHARD_BITS;
 const AT: u64 = size_of::<u64>() as u64;
 const _: () = assert!(AT as usize + PIECES * size_of::<Piece>() <= SUBPAGE_BYTES);
+/// What a piece of a few words counts.
+const PIECE_BYTES_MIN: usize = 64;
 /// Bytes of the log for each byte of a checkpoint.
 const LOG_SHARE: u64 = 10;
 
@@ -110,25 +112,25 @@ impl Checkpoint {
         Ok(words)
     }
 
-    /// Writes as many pieces as the log has grown for. Nothing is appended meanwhile, and the
-    /// position is of the next entry.
+    /// Writes as many pieces as the log has grown for, and all where it `is_behind`. Nothing is
+    /// appended meanwhile, and the position is of the next entry.
     pub fn go_on<M: Memory>(
         &mut self,
         memory: &mut M,
         (heap, records, table): (&Heap, &Records, TableId),
-        (appended, position): (u64, (u64, u32)),
+        (appended, position, is_behind): (u64, (u64, u32), bool),
     ) -> Result<(), AccessError> {
         self.credit += (appended - self.appended) / LOG_SHARE;
         self.appended = appended;
         for _ in 0..PIECES {
             let oldest = (0..PIECES).min_by_key(|shard| self.pieces[*shard].position()).expect("there are some");
             let words = records.shard(oldest).keys(table).unwrap_or(0);
-            let bytes = (words * size_of::<u64>()).max(SUBPAGE_BYTES) as u64;
-            if self.credit < bytes || self.pieces[oldest].position() == (position.0, position.1.into()) {
+            let bytes = (words * size_of::<u64>()).max(PIECE_BYTES_MIN) as u64;
+            if self.credit < bytes && !is_behind || self.pieces[oldest].position() == (position.0, position.1.into()) {
                 break;
             }
             self.write(memory, heap, (records, table), oldest, position)?;
-            self.credit -= bytes;
+            self.credit = self.credit.saturating_sub(bytes);
         }
         Ok(())
     }

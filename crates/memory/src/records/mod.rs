@@ -96,6 +96,11 @@ pub struct RecordMap {
     swings: LatchTable<VersionLatch>,
     checkpoint: Mutex<Option<Checkpoint>>,
     reclaims: AtomicBool,
+    /// Segments that were emptied, and records that were copied.
+    reclaimed: AtomicU64,
+    copied: AtomicU64,
+    /// What could be reclaimed is not in the checkpoint.
+    is_behind: AtomicBool,
     /// [`READY`], [`STALE`] or [`GONE`].
     standing: AtomicU8,
     /// The first segment that some piece of the checkpoint does not have.
@@ -106,6 +111,17 @@ impl Drop for RecordMap {
     fn drop(&mut self) {
         self.records.drop_table(self.table);
     }
+}
+
+/// What a map of records has counted since it was opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct RecordCounts {
+    /// Bytes of records and notes that were appended to the log, copies included.
+    pub appended: u64,
+    /// Segments that were emptied.
+    pub reclaimed: u64,
+    /// Records that were copied for that.
+    pub copied: u64,
 }
 
 /// What a put or a removal knows of the record before.
@@ -159,12 +175,20 @@ impl RecordMap {
             kept_from: checkpoint.oldest_segment().into(),
             checkpoint: Mutex::new(Some(checkpoint)),
             reclaims: AtomicBool::new(false),
+            reclaimed: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
+            is_behind: AtomicBool::new(false),
             standing: AtomicU8::new(READY),
         })
     }
     /// What to store, to open it again.
     pub fn root(&self) -> RecordMapRoot {
         self.root
+    }
+    /// What it has counted.
+    pub fn counts(&self) -> RecordCounts {
+        let [reclaimed, copied] = [&self.reclaimed, &self.copied].map(|count| count.load(Ordering::Relaxed));
+        RecordCounts { appended: self.log.appended(), reclaimed, copied }
     }
     /// Keys that it has.
     pub fn len(&self) -> u64 {
@@ -451,7 +475,7 @@ impl RecordMap {
     pub(crate) fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         self.log.save(memory)?;
         let Some(mut checkpoint) = self.checkpoint.lock().take() else { return Ok(()) };
-        let log = (self.log.appended(), self.log.position());
+        let log = (self.log.appended(), self.log.position(), self.is_behind.swap(false, Ordering::AcqRel));
         let saved = checkpoint.go_on(memory, (&self.log.heap, &self.records, self.table), log);
         self.kept_from.store(checkpoint.oldest_segment(), Ordering::Release);
         *self.checkpoint.lock() = Some(checkpoint);

@@ -52,6 +52,7 @@ impl RecordMap {
         let _reclaiming = Reclaiming(self);
         let covered = self.kept_from.load(Ordering::Acquire);
         let Some((first, segment)) = self.log.segments(|segments| segments.take_victim(covered)) else {
+            self.is_behind.store(true, Ordering::Release);
             return Ok(false);
         };
         let copied = self.copy_from(memory, &segment);
@@ -61,6 +62,7 @@ impl RecordMap {
         }
         let _section = memory.write_section()?;
         self.log.free_segment(memory, first)?;
+        self.reclaimed.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -116,6 +118,7 @@ impl RecordMap {
         self.log.note(memory, &Entry { hash, kind: Kind::Moved, to: Some(to), from: Some(from) })?;
         let moved = self.records.of(hash).moved(self.table, hash, from, to);
         debug_assert_eq!(moved, Ok(true), "its turn is the caller's");
+        self.copied.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
