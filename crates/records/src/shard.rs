@@ -210,22 +210,23 @@ impl Shard {
         };
         let (mut cold, mut hit) = (Cold::default(), None);
         for (slot, word) in self.tables.get(index).find(key.hash.tag()) {
-            match word.entry() {
-                Some(entry) if self.cache.record(entry).key == key.bytes => {
-                    hit = Some((slot, word, entry));
-                    break;
-                }
-                Some(_) => {}
-                None => cold.push(self.candidate(word)),
+            let Some(entry) = word.entry() else {
+                cold.push(self.candidate(word));
+                continue;
+            };
+            let (head, found) = self.cache.key(entry);
+            if found == key.bytes {
+                hit = Some((slot, word, entry, head));
+                break;
             }
         }
-        if let Some((slot, word, entry)) = hit {
+        if let Some((slot, word, entry, head)) = hit {
             self.cache.counts.hits += 1;
             if !word.was_read() {
                 self.tables.replace(index, slot, word.with_read());
             }
             self.cache.count_use(entry);
-            return Found::Here(read(self.cache.record(entry)));
+            return Found::Here(read(self.cache.record(entry, &head)));
         }
         if cold.first.is_none() {
             self.cache.counts.absent += 1;
@@ -235,7 +236,8 @@ impl Shard {
         Found::Cold(cold)
     }
     /// Whether a key is absent, after none of the candidates that [`Shard::get`] returned was its
-    /// own. Else its record was written or moved meanwhile, and the driver looks it up again.
+    /// own. Else its record was written or moved meanwhile, and the driver calls
+    /// [`Shard::get`] again.
     pub fn is_absent(&self, key: KeyRef<'_>, cold: &Cold) -> bool {
         matches!(self.replaces(key, Some(Verified { cold, own: None })), Changed::Absent)
     }
@@ -286,7 +288,7 @@ impl Shard {
         let (mut unknown, mut own) = (Cold::default(), None);
         for (slot, word) in self.tables.get(index).find(tag) {
             if let Some(entry) = word.entry() {
-                if self.cache.record(entry).key == key {
+                if self.cache.key(entry).1 == key {
                     return Place::At(slot, word);
                 }
                 continue;
@@ -382,7 +384,7 @@ impl Shard {
         Ok(changed)
     }
     fn old(&self, word: Word) -> Old {
-        let bytes = word.entry().map(|entry| self.cache.record(entry).bytes());
+        let bytes = word.entry().map(|entry| self.cache.key(entry).0.bytes());
         Old { location: self.location(word), bytes }
     }
 

@@ -235,8 +235,8 @@ impl Table {
             bucket = self.next(bucket);
         }
     }
-    /// Removes the word in a slot. Words that are behind their homes close up, so that searches need
-    /// no mark.
+    /// Removes the word in a slot. Words that are behind their homes close up, so that searches
+    /// need no mark.
     ///
     /// # Panics
     /// When the slot has no word.
@@ -365,7 +365,7 @@ pub struct Matches<'a> {
 }
 
 impl Matches<'_> {
-    #[inline]
+    #[inline(always)]
     fn load(&mut self) {
         let (mut left, mut ended) = (0, false);
         for (i, bits) in self.table.bucket(self.bucket).iter().enumerate() {
