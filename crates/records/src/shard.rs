@@ -433,7 +433,17 @@ impl Shard {
         self.stamps.count(tag, to.page);
         Ok(true)
     }
+    /// Makes room for this many keys of a table in all. Before words are restored in the order of
+    /// tags this is needed, because they all belong to the front of a table that is small.
+    ///
+    /// # Errors
+    /// [`Refused::NoDram`] and [`Refused::NoTable`], and nothing has changed.
+    pub fn reserve(&mut self, table: TableId, keys: usize) -> Result<(), Refused> {
+        let index = self.tables.index(table).ok_or(Refused::NoTable(table))?;
+        Ok(self.tables.reserve(index, keys)?)
+    }
     /// Enters a word that was stored, of a key that the table does not have: a pool is opened.
+    /// Where many come in the order of tags, [`Shard::reserve`] is called before.
     ///
     /// # Errors
     /// [`Refused`], and nothing has changed.

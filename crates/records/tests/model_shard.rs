@@ -326,6 +326,9 @@ impl World {
         }
         let mut other = Shard::new(CACHE_BYTES_MIN, 1 << 20);
         other.add_table(table).unwrap();
+        if self.random.one_in(2) {
+            other.reserve(table, words.len()).unwrap();
+        }
         for word in words {
             other.restore(table, word).unwrap();
         }
