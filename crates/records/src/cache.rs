@@ -130,12 +130,22 @@ impl Cache {
         self.main.bytes() / ENTRY_SHARE
     }
 
-    /// The record of an entry.
-    #[inline]
-    pub fn record(&self, entry: EntryUnit) -> Record<'_> {
-        let at = byte(entry);
-        let end = at + Header::read(&self.buffer, at).size();
-        Record::view(&self.buffer[at + HEADER_BYTES..end]).expect("an entry holds a record")
+    /// The bytes of an entry's record. Others follow it.
+    #[inline(always)]
+    fn bytes_of(&self, entry: EntryUnit) -> &[u8] {
+        &self.buffer[byte(entry) + HEADER_BYTES..]
+    }
+    /// The head of the record of an entry, and its key.
+    #[inline(always)]
+    pub fn key(&self, entry: EntryUnit) -> (Head, &[u8]) {
+        let bytes = self.bytes_of(entry);
+        let head = Head::read(bytes).expect("an entry holds a record");
+        (head, head.key(bytes))
+    }
+    /// The record of an entry, which has this head.
+    #[inline(always)]
+    pub fn record(&self, entry: EntryUnit, head: &Head) -> Record<'_> {
+        head.record(self.bytes_of(entry)).expect("an entry holds a record")
     }
     /// Where the record of an entry is on flash.
     pub fn page(&self, entry: EntryUnit) -> LogPage {

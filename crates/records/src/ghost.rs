@@ -5,8 +5,8 @@
 //! 4 bytes a key, and a search reads one line of the processor's cache.
 //!
 //! It remembers as many keys as there are records in the cache, which is what S3-FIFO asks for
-//! (SOSP '23, section 4.1). Buckets are in the order of fingerprints, so that their number follows
-//! that of the records in place.
+//! (SOSP '23, section 4.1). Buckets are in the order of fingerprints, so that there can be more or
+//! fewer of them in place when the number of records changes.
 
 use fulgurite_sys::Mapping;
 
@@ -86,8 +86,8 @@ impl Ghost {
     }
     fn rehash(&mut self, buckets: usize) {
         let old = std::mem::replace(&mut self.buckets, buckets);
-        // Each goes down when there are fewer buckets, and up when there are more: where it goes,
-        // the old ones were taken out before.
+        // Each moves down when there are fewer buckets, and up when there are more, to a bucket
+        // whose own were taken out before.
         for step in 0..old {
             let from = if buckets < old { step } else { old - 1 - step };
             let slots = &mut self.slots[from * WAYS..(from + 1) * WAYS];

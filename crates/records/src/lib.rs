@@ -18,6 +18,39 @@
 //! * [`Table`]: words in the order of their tags, at 9.1 to 10.5 bytes a key while it grows.
 //! * [`Shard`]: tables by number, and the cache of their records by S3-FIFO (SOSP '23).
 //!
+//! A driver appends a record, enters it, and reads it when it is not cached any more:
+//!
+//! ```
+//! use fulgurite_records::{Changed, Found, KeyHash, KeyRef, Location, LogPage};
+//! use fulgurite_records::{Record, Seed, Shard, Span, TableId};
+//!
+//! # fn main() -> Result<(), Box<dyn core::error::Error>> {
+//! let mut shard = Shard::new(256 << 10, 64 << 10);
+//! shard.add_table(TableId(1))?;
+//! let key = KeyRef { table: TableId(1), hash: KeyHash(0x0123_4567_89AB_CDEF), bytes: b"42" };
+//!
+//! let mut page = Vec::new();
+//! Record::new(key.table, key.bytes, b"Ada").append(Seed(7), &mut page)?;
+//! let location = Location { page: LogPage::new(9).expect("not zero"), span: Span::One };
+//! assert_eq!(shard.put(key.hash, &page, location)?, Changed::Absent);
+//! assert_eq!(shard.get(key, |record| record.value.to_vec()), Found::Here(b"Ada".to_vec()));
+//!
+//! shard.forget();
+//! let Found::Cold(cold) = shard.get(key, |_| ()) else { panic!("its word is in the index") };
+//! for candidate in cold.candidates() {
+//!     assert_eq!(candidate.location(), location);
+//!     // Here the page is read, without the shard's lock.
+//!     let record = Record::parse(Seed(7), &page)?;
+//!     if record.key == key.bytes {
+//!         assert_eq!(record.value, b"Ada");
+//!         assert!(shard.admit(key, candidate, &page));
+//!     }
+//! }
+//! assert_eq!(shard.get(key, |record| record.value.len()), Found::Here(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariants:
 //! * For each key there is one word, whatever is read late, moved or removed meanwhile.
 //! * All cached records are on flash too, and may leave at any time.

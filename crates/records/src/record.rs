@@ -238,30 +238,7 @@ impl<'a> Record<'a> {
     /// As [`Record::parse`], except for the checksum.
     #[inline]
     pub fn view(bytes: &'a [u8]) -> Result<Record<'a>, BadRecord> {
-        let head = Head::read(bytes)?;
-        let short = BadRecord::Short { expected: head.bytes(), got: bytes.len() };
-        let contents = bytes.get(head.head_bytes..head.bytes()).ok_or(short)?;
-        let (key, value) = contents.split_at(head.key_bytes);
-        let mut at = head.head_bytes - fields_bytes(head.bits);
-        let mut field = |bit: u8, length: usize| {
-            if head.bits & bit == 0 {
-                return None;
-            }
-            let mut wide = [0; 8];
-            wide[..length].copy_from_slice(&bytes[at..at + length]);
-            at += length;
-            Some(u64::from_le_bytes(wide))
-        };
-        Ok(Record {
-            table: head.table,
-            key,
-            value,
-            removed: head.bits & REMOVED != 0,
-            parts: head.bits & PARTS != 0,
-            flags: field(HAS_FLAGS, 4).map(|flags| flags as u32),
-            expiry: field(HAS_EXPIRY, EXPIRY_BYTES).map(Expiry),
-            version: field(HAS_VERSION, 8),
-        })
+        Head::read(bytes)?.record(bytes)
     }
 }
 
@@ -330,14 +307,50 @@ impl Head {
         Ok(self)
     }
     /// Bytes of the whole record.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.head_bytes + self.key_bytes + self.value_bytes
+    }
+    /// The key in the bytes that the head was read from.
+    ///
+    /// # Panics
+    /// When they end before it does.
+    #[inline]
+    pub(crate) fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.head_bytes..self.head_bytes + self.key_bytes]
+    }
+    /// The record in the bytes that the head was read from.
+    #[inline]
+    pub(crate) fn record<'a>(&self, bytes: &'a [u8]) -> Result<Record<'a>, BadRecord> {
+        let short = BadRecord::Short { expected: self.bytes(), got: bytes.len() };
+        let contents = bytes.get(self.head_bytes..self.bytes()).ok_or(short)?;
+        let (key, value) = contents.split_at(self.key_bytes);
+        let mut at = self.head_bytes - fields_bytes(self.bits);
+        let mut field = |bit: u8, length: usize| {
+            if self.bits & bit == 0 {
+                return None;
+            }
+            let mut wide = [0; 8];
+            wide[..length].copy_from_slice(&bytes[at..at + length]);
+            at += length;
+            Some(u64::from_le_bytes(wide))
+        };
+        Ok(Record {
+            table: self.table,
+            key,
+            value,
+            removed: self.bits & REMOVED != 0,
+            parts: self.bits & PARTS != 0,
+            flags: field(HAS_FLAGS, 4).map(|flags| flags as u32),
+            expiry: field(HAS_EXPIRY, EXPIRY_BYTES).map(Expiry),
+            version: field(HAS_VERSION, 8),
+        })
     }
 }
 
 /// The length of a record with these lengths of key and value, in bytes, before there is one.
 ///
-/// It takes what [`Record::bytes`] needs to know. The fields are those of `like`.
+/// Table, flags, expiry and version are as in `like`, whose key and value do not count.
 pub fn bytes_of(like: &Record<'_>, key_bytes: usize, value_bytes: usize) -> usize {
     let numbers = number_bytes(key_bytes as u64) + number_bytes(value_bytes as u64);
     let head = CHECKSUM_BYTES + 1 + number_bytes(u64::from(like.table.0)) + numbers + fields_bytes(like.bits());
@@ -357,25 +370,27 @@ fn number_bytes(number: u64) -> usize {
 }
 
 /// The number of 32 bits at a place, and where the next field begins.
-#[inline]
+#[inline(always)]
 fn number(bytes: &[u8], start: usize, what: &'static str) -> Result<(u32, usize), BadRecord> {
+    match bytes.get(start) {
+        Some(byte) if *byte < 0x80 => Ok((u32::from(*byte), start + 1)),
+        _ => long_number(bytes, start, what),
+    }
+}
+fn long_number(bytes: &[u8], start: usize, what: &'static str) -> Result<(u32, usize), BadRecord> {
     let bad = BadRecord::BadNumber { what, at: start, expected: u32::BITS };
-    let (mut value, mut shift) = (0u64, 0);
-    let mut at = start;
-    loop {
+    let (mut value, mut at) = (0u64, start);
+    for shift in [0, 7, 14, 21, 28] {
         let byte = *bytes.get(at).ok_or(BadRecord::Short { expected: at + 1, got: bytes.len() })?;
         at += 1;
         value |= u64::from(byte & 0x7F) << shift;
         if byte & 0x80 == 0 {
             // A last byte of zero would have been left out.
-            let is_shortest = byte != 0 || at == start + 1;
+            let is_shortest = byte != 0 || shift == 0;
             return u32::try_from(value).ok().filter(|_| is_shortest).map(|value| (value, at)).ok_or(bad);
         }
-        shift += 7;
-        if shift > 28 {
-            return Err(bad);
-        }
     }
+    Err(bad)
 }
 
 #[cfg(test)]

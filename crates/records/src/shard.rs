@@ -214,22 +214,23 @@ impl Shard {
         };
         let (mut cold, mut hit) = (Cold::default(), None);
         for (slot, word) in self.tables.get(index).find(key.hash.tag()) {
-            match word.entry() {
-                Some(entry) if self.cache.record(entry).key == key.bytes => {
-                    hit = Some((slot, word, entry));
-                    break;
-                }
-                Some(_) => {}
-                None => cold.push(self.candidate(word)),
+            let Some(entry) = word.entry() else {
+                cold.push(self.candidate(word));
+                continue;
+            };
+            let (head, found) = self.cache.key(entry);
+            if found == key.bytes {
+                hit = Some((slot, word, entry, head));
+                break;
             }
         }
-        if let Some((slot, word, entry)) = hit {
+        if let Some((slot, word, entry, head)) = hit {
             self.cache.counts.hits += 1;
             if !word.was_read() {
                 self.tables.replace(index, slot, word.with_read());
             }
             self.cache.count_use(entry);
-            return Found::Here(read(self.cache.record(entry)));
+            return Found::Here(read(self.cache.record(entry, &head)));
         }
         if cold.first.is_none() {
             self.cache.counts.absent += 1;
@@ -239,7 +240,8 @@ impl Shard {
         Found::Cold(cold)
     }
     /// Whether a key is absent, after none of the candidates that [`Shard::get`] returned was its
-    /// own. Else its record was written or moved meanwhile, and the driver looks it up again.
+    /// own. Else its record was written or moved meanwhile, and the driver calls
+    /// [`Shard::get`] again.
     pub fn is_absent(&self, key: KeyRef<'_>, cold: &Cold) -> bool {
         matches!(self.replaces(key, Some(Verified { cold, own: None })), Changed::Absent)
     }
@@ -290,7 +292,7 @@ impl Shard {
         let (mut unknown, mut own) = (Cold::default(), None);
         for (slot, word) in self.tables.get(index).find(tag) {
             if let Some(entry) = word.entry() {
-                if self.cache.record(entry).key == key {
+                if self.cache.key(entry).1 == key {
                     return Place::At(slot, word);
                 }
                 continue;
@@ -386,7 +388,7 @@ impl Shard {
         Ok(changed)
     }
     fn old(&self, word: Word) -> Old {
-        let bytes = word.entry().map(|entry| self.cache.record(entry).bytes());
+        let bytes = word.entry().map(|entry| self.cache.key(entry).0.bytes());
         Old { location: self.location(word), bytes }
     }
 
@@ -451,7 +453,17 @@ impl Shard {
         self.tables.remove(index, slot);
         true
     }
+    /// Makes room for this many keys of a table in all. Before words are restored in the order of
+    /// tags this is needed, because they all belong to the front of a table that is small.
+    ///
+    /// # Errors
+    /// [`Refused::NoDram`] and [`Refused::NoTable`], and nothing has changed.
+    pub fn reserve(&mut self, table: TableId, keys: usize) -> Result<(), Refused> {
+        let index = self.tables.index(table).ok_or(Refused::NoTable(table))?;
+        Ok(self.tables.reserve(index, keys)?)
+    }
     /// Enters a word that was stored, of a key that the table does not have: a pool is opened.
+    /// Where many come in the order of tags, [`Shard::reserve`] is called before.
     ///
     /// # Errors
     /// [`Refused`], and nothing has changed.

@@ -8,14 +8,19 @@
 //! ```
 //!
 //! A word holds its tag, so the table is made anew with any number of buckets without its keys. It
-//! grows by an eighth when it is seven eighths full, and shrinks by an eighth when it is less than
-//! half full. So a key costs 9.1 to 10.5 bytes while a table grows, at any size. uDepot (FAST '19)
-//! has the entries of 8 bytes, and doubles instead.
+//! grows by an eighth when it is seven eighths full, and shrinks by an eighth, to nine sixteenths,
+//! when it is less than half full. So a key costs 9.1 to 10.5 bytes while a table grows, at any
+//! size. uDepot (FAST '19) has the entries of 8 bytes, and doubles instead.
 //!
 //! Invariants:
 //! * All buckets from a word's home to the one before its own are full. Behind the last bucket the
 //!   first one follows. So a search ends at the first bucket with room.
 //! * At most seven of eight slots are used, so there is such a bucket.
+//!
+//! Words that come in the order of tags, as from a checkpoint, would all have their homes at the
+//! front of a table that is still small. So room for them is made before, by [`Table::reserve`].
+//! Words that are removed in that order leave a part that is as dense as it was. Then the table
+//! does not shrink before few are left.
 //!
 //! What it does not do: it compares no keys. Words with equal tags are all found.
 
@@ -35,6 +40,11 @@ const PAGE_BUCKETS: usize = 4096 / BUCKET_BYTES;
 /// From here on a table is mapped by itself, in whole pages. A page is an eighth of this, so that
 /// it grows by an eighth here too.
 const MAPPED_BUCKETS: usize = 8 * PAGE_BUCKETS;
+/// Words of two buckets after a table has shrunk.
+const SHRUNK_WORDS_IN_TWO: usize = 9;
+/// Words that a bucket may pass on to the next one when a table shrinks. Where tags are evenly
+/// spread it passes on 20 at most, with a million buckets.
+const PASSED_ON_MAX: usize = 64;
 /// Words of the old table that are moved before their memory goes back.
 const PART: usize = (64 << 10) / size_of::<u64>();
 
@@ -99,6 +109,8 @@ pub struct Table {
     words: Words,
     buckets: usize,
     count: usize,
+    /// It may shrink when it has fewer words than this.
+    shrink_below: usize,
     planted: Option<Planted>,
 }
 
@@ -114,7 +126,7 @@ impl Table {
 
     /// An empty table of one bucket.
     pub fn new() -> Table {
-        Table { words: Words::zeroed(1), buckets: 1, count: 0, planted: None }
+        Table { words: Words::zeroed(1), buckets: 1, count: 0, shrink_below: 0, planted: None }
     }
     /// A bug on purpose.
     #[doc(hidden)]
@@ -154,18 +166,14 @@ impl Table {
             (pages + pages / SLOTS) * PAGE_BUCKETS
         }
     }
-    /// The next number down.
-    fn smaller(&self) -> usize {
-        if self.buckets <= MAPPED_BUCKETS {
-            self.buckets - (self.buckets / SLOTS).max(1)
-        } else {
-            let pages = self.buckets / PAGE_BUCKETS;
-            (pages - pages / SLOTS) * PAGE_BUCKETS
-        }
+    /// The least number of buckets with this many words or fewer in two of them.
+    fn buckets_for(words: usize, in_two: usize) -> usize {
+        let buckets = (2 * words).div_ceil(in_two).max(1);
+        if buckets < MAPPED_BUCKETS { buckets } else { buckets.next_multiple_of(PAGE_BUCKETS) }
     }
     #[inline]
     fn home(&self, tag: Tag) -> usize {
-        ((u64::from(tag.number()) * self.buckets as u64) >> TAG_BITS) as usize
+        home(tag, self.buckets)
     }
     #[inline]
     fn next(&self, bucket: usize) -> usize {
@@ -223,9 +231,21 @@ impl Table {
         }
         Ok(self.push(word))
     }
-    /// Bytes of DRAM with another word.
-    pub fn bytes_with_another(&self) -> usize {
-        self.buckets_after_insert() * BUCKET_BYTES
+    /// Makes room for this many words in all, which then come in any order.
+    ///
+    /// # Errors
+    /// As [`Table::insert`].
+    pub fn reserve(&mut self, words: usize, bytes_max: usize) -> Result<(), NoDram> {
+        let buckets = Table::buckets_for(words, 2 * (SLOTS - 1));
+        let needed = buckets * BUCKET_BYTES;
+        if buckets <= self.buckets {
+            return Ok(());
+        }
+        if needed > bytes_max {
+            return Err(NoDram { needed, allowed: bytes_max });
+        }
+        self.rehash(buckets);
+        Ok(())
     }
     fn push(&mut self, word: Word) -> Slot {
         let mut bucket = self.home(word.tag());
@@ -239,8 +259,8 @@ impl Table {
             bucket = self.next(bucket);
         }
     }
-    /// Removes the word in a slot. Words that are behind their homes close up, so that searches need
-    /// no mark.
+    /// Removes the word in a slot. Words that are behind their homes close up, so that searches
+    /// need no mark.
     ///
     /// # Panics
     /// When the slot has no word.
@@ -259,11 +279,37 @@ impl Table {
             hole = from;
         }
         self.count -= 1;
-        let smaller = self.smaller();
-        // Not so small that the next word but one makes it grow again.
-        if self.count < self.buckets * (SLOTS / 2) && self.count <= smaller * (SLOTS - 2) && smaller > 0 {
-            self.rehash(smaller);
+        if self.count < self.shrink_below {
+            self.shrink();
         }
+    }
+    fn shrink(&mut self) {
+        let buckets = Table::buckets_for(self.count, SHRUNK_WORDS_IN_TWO);
+        if buckets >= self.buckets {
+            return;
+        }
+        if self.passed_on_max(buckets) <= PASSED_ON_MAX {
+            self.rehash(buckets);
+        } else {
+            // All words were counted for this, so it is not tried again soon.
+            self.shrink_below = self.count - self.count / SLOTS;
+        }
+    }
+    /// The most words that a bucket would pass on to the next one, with this number of buckets.
+    /// Counting takes a byte for each of them.
+    fn passed_on_max(&self, buckets: usize) -> usize {
+        let mut counts = vec![0u8; buckets];
+        for (_, word) in self.all() {
+            let home = &mut counts[home(word.tag(), buckets)];
+            *home = home.saturating_add(1);
+        }
+        let (mut passed_on, mut most) = (0, 0);
+        // The last one passes on to the first one.
+        for count in counts.iter().chain(&counts) {
+            passed_on = (passed_on + usize::from(*count)).saturating_sub(SLOTS);
+            most = most.max(passed_on);
+        }
+        most
     }
     /// The nearest word behind a bucket whose search comes past it.
     fn word_past(&self, bucket: usize) -> Option<usize> {
@@ -285,7 +331,7 @@ impl Table {
     /// while the new one takes it.
     fn rehash(&mut self, buckets: usize) {
         let mut old = std::mem::replace(&mut self.words, Words::zeroed(buckets));
-        (self.buckets, self.count) = (buckets, 0);
+        (self.buckets, self.count, self.shrink_below) = (buckets, 0, buckets * (SLOTS / 2));
         let mut at = 0;
         while at < old.len() {
             let end = old.len().min(at + PART);
@@ -326,6 +372,12 @@ impl Table {
         self.words.iter().enumerate().filter_map(|(at, bits)| Some((Slot(at), Word::from_bits(*bits)?)))
     }
 
+    /// The most buckets that a search reads.
+    #[doc(hidden)]
+    pub fn longest_search(&self) -> usize {
+        let searched = |(slot, word): (Slot, Word)| self.distance(self.home(word.tag()), slot.0 / SLOTS) + 1;
+        self.all().map(searched).max().unwrap_or(0)
+    }
     /// Checks everything: the number of words, that all are found, and that the size fits.
     ///
     /// # Errors
@@ -356,6 +408,12 @@ impl Table {
     }
 }
 
+/// The home bucket of a tag, of this number of buckets.
+#[inline]
+fn home(tag: Tag, buckets: usize) -> usize {
+    ((u64::from(tag.number()) * buckets as u64) >> TAG_BITS) as usize
+}
+
 /// The words of one tag. [`Table::find`] makes it.
 #[derive(Clone, Debug)]
 pub struct Matches<'a> {
@@ -369,7 +427,7 @@ pub struct Matches<'a> {
 }
 
 impl Matches<'_> {
-    #[inline]
+    #[inline(always)]
     fn load(&mut self) {
         let (mut left, mut ended) = (0, false);
         for (i, bits) in self.table.bucket(self.bucket).iter().enumerate() {

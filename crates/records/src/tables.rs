@@ -73,17 +73,25 @@ impl Tables {
     /// Whether another word would be taken.
     pub fn has_room(&self, index: TableIndex) -> bool {
         let table = &self.tables[index.0];
-        self.bytes - table.bytes() + table.bytes_with_another() <= self.bytes_max
+        self.bytes - table.bytes() + table.bytes_after_insert() <= self.bytes_max
     }
     pub fn insert(&mut self, index: TableIndex, word: Word) -> Result<Slot, NoDram> {
+        self.grow(index, |table, bytes_max| table.insert(word, bytes_max))
+    }
+    pub fn reserve(&mut self, index: TableIndex, words: usize) -> Result<(), NoDram> {
+        self.grow(index, |table, bytes_max| table.reserve(words, bytes_max))
+    }
+    fn grow<R>(
+        &mut self,
+        index: TableIndex,
+        change: impl FnOnce(&mut Table, usize) -> Result<R, NoDram>,
+    ) -> Result<R, NoDram> {
         let table = &mut self.tables[index.0];
-        let before = table.bytes();
-        let others = self.bytes - before;
-        let slot = table
-            .insert(word, self.bytes_max.saturating_sub(others))
+        let others = self.bytes - table.bytes();
+        let done = change(table, self.bytes_max.saturating_sub(others))
             .map_err(|NoDram { needed, .. }| NoDram { needed: others + needed, allowed: self.bytes_max })?;
         self.bytes = others + table.bytes();
-        Ok(slot)
+        Ok(done)
     }
     pub fn remove(&mut self, index: TableIndex, slot: Slot) {
         let table = &mut self.tables[index.0];

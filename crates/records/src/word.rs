@@ -20,7 +20,9 @@ const READ: u64 = 1 << 62;
 const SPAN_SHIFT: u32 = 60;
 const TAG_SHIFT: u32 = 32;
 
-/// The hash of a key. The driver hashes, with one function for all keys of a table.
+/// The hash of a key. The driver hashes, with one function for all keys of a table. Its seed is
+/// secret where strangers choose keys, because those with equal tags are searched one by one. Each
+/// table has another one, so that keys that are copied from table to table come in no order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash(pub u64);
 

@@ -35,6 +35,10 @@ struct World {
     /// Of the hash.
     mask: u64,
     keys: u32,
+    /// The most that the cache is resized to.
+    bytes_max: usize,
+    /// It forgets all records now and then.
+    forgets: bool,
     tables: Vec<TableId>,
     current: HashMap<Key, Current>,
     pages: HashMap<u32, Vec<(Key, Vec<u8>)>>,
@@ -67,8 +71,8 @@ fn page(number: u32) -> LogPage {
 impl World {
     fn new(seed: u64, bug: Option<Planted>) -> World {
         let mut random = Random(seed);
-        let bytes = CACHE_BYTES_MIN << random.below(6);
-        let mut shard = Shard::new(bytes, 1 << 20);
+        let bytes_max = CACHE_BYTES_MIN << (1 + random.below(5));
+        let mut shard = Shard::new(bytes_max, 1 << 20);
         shard.plant(bug);
         // All bits of the tag, its upper ones, its lower ones, one, or none.
         let mask = [!0, 7 << 55, 7 << 30, 1 << 57, 0][random.below(5)];
@@ -78,6 +82,8 @@ impl World {
             random,
             mask,
             keys: if mask == 0 { 20 } else { keys },
+            bytes_max,
+            forgets: seed.is_multiple_of(2),
             tables: Vec::new(),
             current: HashMap::new(),
             pages: HashMap::new(),
@@ -326,6 +332,9 @@ impl World {
         }
         let mut other = Shard::new(CACHE_BYTES_MIN, 1 << 20);
         other.add_table(table).unwrap();
+        if self.random.one_in(2) {
+            other.reserve(table, words.len()).unwrap();
+        }
         for word in words {
             other.restore(table, word).unwrap();
         }
@@ -350,7 +359,7 @@ impl World {
     }
     fn resize(&mut self) -> Result<(), String> {
         let (records, before) = (self.shard.records(), self.shard.cache_bytes());
-        let bytes = CACHE_BYTES_MIN + self.random.below(CACHE_BYTES_MIN << 5);
+        let bytes = CACHE_BYTES_MIN + self.random.below(self.bytes_max - CACHE_BYTES_MIN + 1);
         self.shard.resize(bytes);
         // What fits stays, also where some of it is for more of the ghost.
         if bytes > before * 2 && self.shard.records() < records {
@@ -376,7 +385,7 @@ impl World {
                 Ok(())
             }
             95 if self.random.one_in(4) => self.resize(),
-            96 if self.random.one_in(2) => {
+            96 if self.forgets && self.random.one_in(2) => {
                 self.shard.forget();
                 if self.shard.records() > 0 { Err("records after all were forgotten".into()) } else { Ok(()) }
             }

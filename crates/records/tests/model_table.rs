@@ -188,15 +188,52 @@ fn a_key_costs_at_most_ten_and_a_half_bytes_while_a_table_grows() {
         }
     }
     table.check().unwrap();
-    assert!(grown > 60, "{grown} steps");
-    // Only a line of the processor's cache is read for most keys.
-    let (mut found, mut scanned) = (0, Vec::new());
-    let mut from = Some(Tag::FIRST);
+    assert!(grown > 60 && table.longest_search() < 64, "{grown} steps, {} buckets", table.longest_search());
+    let scanned = scanned(&table);
+    let found = scanned.iter().map(|word| table.find(word.tag()).filter(|(_, other)| other == word).count());
+    assert_eq!((scanned.len(), found.sum::<usize>()), (300_000, 300_000));
+}
+
+fn scanned(table: &Table) -> Vec<Word> {
+    let (mut words, mut from) = (Vec::new(), Some(Tag::FIRST));
     while let Some(tag) = from {
-        from = table.scan(tag, &mut scanned);
+        from = table.scan(tag, &mut words);
     }
-    for word in &scanned {
-        found += table.find(word.tag()).filter(|(_, other)| other == word).count();
+    words
+}
+
+#[test]
+fn words_that_come_and_leave_in_order_are_found_soon() {
+    const COUNT: usize = 40_000;
+    let mut random = Random::seeded("order", 6);
+    let mut table = Table::new();
+    for page in 1..=COUNT as u32 {
+        table.insert(word(random.next() as u32 & 0x0FFF_FFFF, page), usize::MAX).unwrap();
     }
-    assert_eq!((scanned.len(), found), (300_000, 300_000));
+    let words = scanned(&table);
+    let mut other = Table::new();
+    assert!(matches!(other.reserve(COUNT, 300_000), Err(NoDram { allowed: 300_000, .. })));
+    other.reserve(COUNT, usize::MAX).unwrap();
+    let bytes = other.bytes();
+    assert!(bytes < 8 * 8 * COUNT / 7 + 4096, "{bytes} bytes");
+    for (i, word) in words.iter().enumerate() {
+        other.insert(*word, bytes).unwrap();
+        assert!(i % 2500 > 0 || other.longest_search() < 64, "{} buckets", other.longest_search());
+    }
+    other.check().unwrap();
+    assert_eq!(scanned(&other), words);
+    for (i, word) in words.iter().enumerate() {
+        let slot = other.find(word.tag()).find(|(_, found)| found == word).unwrap().0;
+        other.remove(slot);
+        assert!(i % 2500 > 0 || other.longest_search() < 64, "{} buckets", other.longest_search());
+    }
+    assert_eq!((other.len(), other.bytes()), (0, Table::BYTES_MIN));
+    // In no order, it shrinks step by step.
+    let mut words = words;
+    for left in (0..COUNT).rev() {
+        let word = words.swap_remove(random.below(left + 1));
+        let slot = table.find(word.tag()).find(|(_, found)| *found == word).unwrap().0;
+        table.remove(slot);
+        assert!(left < 64 || table.bytes() <= 17 * left, "{} bytes for {left} words", table.bytes());
+    }
 }

@@ -56,6 +56,7 @@ impl RecordMap {
         for number in 0..checkpoint.pieces().len() {
             let words = checkpoint.words(memory, number)?;
             let mut shard = self.records.shard(number);
+            shard.reserve(self.table, words.len()).map_err(no_dram)?;
             for word in words {
                 self.records.balance(&mut shard);
                 shard.restore(self.table, word).map_err(no_dram)?;
