@@ -78,8 +78,8 @@ fn sealed_at(subpage: u32, local: LocalFrame) -> u64 {
 }
 
 impl Shared {
-    /// Makes a frame writable whose mark asks for it. A sealed one stays sealed until it was written
-    /// ([`Unsealed::Later`]). The caller holds the frame.
+    /// Makes a frame writable whose mark asks for it. A sealed one stays sealed until it was
+    /// written ([`Unsealed::Later`]). The caller holds the frame.
     pub fn ask_to_write(&self, subpage: u32, frame: FrameIndex, writer: Writer) -> Unsealed {
         let marks = self.frames.marks(frame);
         let seen = marks.dirty.load(Ordering::Acquire);

@@ -112,8 +112,8 @@ impl Shared {
     pub fn plain_pins(&self) -> bool {
         self.plain_pins.load(Ordering::Relaxed)
     }
-    /// Other threads pin frames from now on. Where there is one cache, its driver calls this itself:
-    /// a change of pins that it has begun is complete then.
+    /// Other threads pin frames from now on. Where there is one cache, its driver calls this
+    /// itself: a change of pins that it has begun is complete then.
     pub fn share_pins(&self) {
         self.plain_pins.store(false, Ordering::Release);
     }

@@ -1,9 +1,9 @@
-//! Goal: any thread reads and writes a store by itself, whatever kind of thread it is and however it
-//! ends, and what it has no right to is an error at once. Method: threads that come and go by the
-//! thousand, all at the same time or one after the other, that panic in the middle, that use the
-//! store while they end, that are signalled all the time. Operations inside of operations, in jobs,
-//! and with handles of another store. Syncs and roll backs go on meanwhile. A process that is killed
-//! finds what it had synced.
+//! Goal: any thread reads and writes a store by itself, whatever kind of thread it is and however
+//! it ends, and what it has no right to is an error at once. Method: threads that come and go by
+//! the thousand, all at the same time or one after the other, that panic in the middle, that use
+//! the store while they end, that are signalled all the time. Operations inside of operations, in
+//! jobs, and with handles of another store. Syncs and roll backs go on meanwhile. A process that is
+//! killed finds what it had synced.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -137,7 +137,8 @@ fn a_thousand_threads_at_once_and_ten_thousand_one_after_the_other() {
 }
 
 /// Uses the store when its thread ends, whether its seat was given back by then or not.
-struct AtTheEnd(RefCell<Option<(Arc<Map<u64, [u8]>>, u64)>>);
+type Numbers = Map<u64, [u8]>;
+struct AtTheEnd(RefCell<Option<(Arc<Numbers>, u64)>>);
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {

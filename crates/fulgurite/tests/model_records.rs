@@ -1,9 +1,9 @@
 //! Goal: a map of records has the value that was put last under each key, whatever its length,
 //! whether it is cached or on flash, after segments were reclaimed, checkpoints made, states rolled
 //! back and the program started again. Method: random puts, removals, gets and transactions against
-//! a `BTreeMap`, by threads that are no workers and by jobs, with segments of a few pages and DRAM for
-//! a few records. Tokens are kept with their model. The map is checked from top to bottom at each
-//! token. Seeds are printed.
+//! a `BTreeMap`, by threads that are no workers and by jobs, with segments of a few pages and DRAM
+//! for a few records. Tokens are kept with their model. The map is checked from top to bottom at
+//! each token. Seeds are printed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,12 +3,13 @@
 //! just that state again.
 //!
 //! Method: jobs on one or two workers, and threads that are no workers, move money between
-//! accounts, one on each page, in write sections that wait in the middle. Others write first one page and then another without a
-//! section, or hold pins and write through them. The cache has a few frames only. Meanwhile another
-//! thread syncs. Each token is opened next to the live memory, which goes on. The money must be all
-//! there, what is written second must not be ahead of what is written first, the first and the last
-//! word of each page must agree. Tokens are compared with what the memory holds after a roll back
-//! to them. Writes fail, sections stay open, all fibers wait at the gate. Seeds are printed.
+//! accounts, one on each page, in write sections that wait in the middle. Others write first one
+//! page and then another without a section, or hold pins and write through them. The cache has a
+//! few frames only. Meanwhile another thread syncs. Each token is opened next to the live memory,
+//! which goes on. The money must be all there, what is written second must not be ahead of what is
+//! written first, the first and the last word of each page must agree. Tokens are compared with
+//! what the memory holds after a roll back to them. Writes fail, sections stay open, all fibers
+//! wait at the gate. Seeds are printed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

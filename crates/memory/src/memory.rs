@@ -288,7 +288,7 @@ pub(crate) trait ByKind: Memory {
     /// transaction has none, because it changes no object in its place: it writes a new one, to
     /// which nothing leads yet.
     #[inline]
-    fn has_objects(&mut self) -> bool {
+    fn takes_objects(&mut self) -> bool {
         match self.kind() {
             Kind::Job(context) => Context::has_objects(context),
             Kind::Thread(guest) => guest.has_objects(),
@@ -301,10 +301,11 @@ pub(crate) trait ByKind: Memory {
     /// # Errors
     /// As [`RawMemory::view`], and [`AccessError::Corrupt`] when it has another length.
     #[inline]
+    #[allow(clippy::collapsible_match, reason = "a guard cannot borrow what it matches")]
     fn read_object<R>(&mut self, at: Address, len: usize, mut read: impl FnMut(&[u8]) -> R) -> Result<R, AccessError> {
         match self.kind() {
             Kind::Transaction(tracker) => {
-                if tracker.memory.has_objects() {
+                if tracker.memory.takes_objects() {
                     return tracker.memory.read_object(at, len, read);
                 }
             }
@@ -321,10 +322,11 @@ pub(crate) trait ByKind: Memory {
     ///
     /// # Errors
     /// As [`RawMemory::view_mut`]; nothing has changed then, where there are objects.
+    #[allow(clippy::collapsible_match, reason = "a guard cannot borrow what it matches")]
     fn write_object(&mut self, at: Address, bytes: &[u8]) -> Result<(), AccessError> {
         match self.kind() {
             Kind::Transaction(mut tracker) => {
-                if tracker.memory.has_objects() {
+                if tracker.memory.takes_objects() {
                     return tracker.write_object(at, bytes);
                 }
             }

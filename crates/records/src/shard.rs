@@ -73,7 +73,7 @@ impl Cold {
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> {
         self.first.into_iter().chain(self.others.iter().copied())
     }
-    /// Adds those of another one.
+    /// Adds the candidates of another one.
     pub fn extend(&mut self, other: &Cold) {
         other.candidates().for_each(|candidate| self.push(candidate));
     }

@@ -298,7 +298,7 @@ fn unpack(waiter: Waiter) -> (u32, u32) {
     ((waiter.0 >> 32) as u32, waiter.0 as u32)
 }
 
-/// What the names of threads have, and those of fibers have not.
+/// What numbers of threads have, and numbers of fibers have not.
 const THREAD: u64 = 1 << 63;
 
 /// A thread, by its seat and the ticket of its wait.

@@ -175,7 +175,7 @@ impl Shared {
             layout,
             slots: Arc::new(Slots::new(workers)),
             seats: Arc::new(Seats::new()),
-            readers: Readers::new(&*config.flash, mailboxes[0].notifier().clone()),
+            readers: Readers::new(&*config.flash, mailboxes[0].notifier().clone(), config.clock.clone()),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),

@@ -13,10 +13,10 @@ use fulgurite_runtime::Guest;
 use crate::{Durability, Error, Fulgurite, Medium, Size};
 pub use map::{Map, MapKey, MapValue, Within};
 
-/// DRAM of a store, unless it is told: half a gibibyte, or an eighth of a machine that has less than
-/// 4 GiB.
+/// DRAM of a store by default: half a gibibyte, or an eighth of a machine that has less
+/// than 4 GiB.
 const DRAM_BYTES: u64 = 512 << 20;
-/// What a store may grow to, unless it is told.
+/// What a store may grow to by default.
 const SIZE_BYTES: u64 = 16 << 30;
 /// What a new one has at first.
 const FIRST_BYTES: u64 = 64 << 20;
@@ -179,8 +179,8 @@ impl Store {
 
     /// Runs `body` as a transaction on the calling thread: everything that it reads and changes
     /// through `t`, it reads and changes at one moment. It is serializable with other transactions
-    /// and with each single operation of the containers. A crash leaves all of it or nothing, and so
-    /// does a token.
+    /// and with each single operation of the containers. A crash leaves all of it or nothing, and
+    /// so does a token.
     ///
     /// `body` runs again when something that it read was changed before it ended. An error or a
     /// panic of `body` leaves everything as it was.

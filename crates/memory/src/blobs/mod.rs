@@ -465,7 +465,7 @@ impl<I: BlobIndex> BlobMap<I> {
     /// one. The caller has the key's turn.
     fn replace<M: Memory>(&self, memory: &mut M, key: &I::Key, value: &[u8]) -> Result<bool, AccessError> {
         if self.values.space.is_some()
-            && memory.has_objects()
+            && memory.takes_objects()
             // What is no word is replaced like any other.
             && let Ok(Some(old)) = self.current(memory, key)
             && self.values.can_overwrite(memory, old, value.len())

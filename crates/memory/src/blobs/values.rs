@@ -152,7 +152,7 @@ impl<L: Latch> Values<L> {
     }
     /// Whether a value can be changed in its place, all at once, to one of this length.
     pub fn can_overwrite<M: Memory>(&self, memory: &mut M, old: Span, len: usize) -> bool {
-        old.object && old.len == len && memory.has_objects()
+        old.object && old.len == len && memory.takes_objects()
     }
 
     /// Writes bytes that no word covers yet. The caller is in a write section.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A segment takes records from its front and entries from its end, and is full where they meet.
-//! Entries are in DRAM while a segment is filled. A sync writes those that it has by then, so that a
-//! named state has the entries of all of its records.
+//! Entries are in DRAM while a segment is filled. A sync writes those that it has by then, so that
+//! a named state has the entries of all of its records.
 //!
 //! Invariants:
 //! * Records are appended under the turn of their tail, which may be held across accesses. The lock
@@ -29,7 +29,7 @@ use super::page::{HEAD, PageHead, ROOM, pages_of};
 use super::segments::{Kind, Segment, Segments, address_of, make_list, page_of};
 use crate::{ByKind, Heap, Latch, Memory, VersionLatch};
 
-/// Pages of a segment, unless it is told: a mebibyte.
+/// Pages of a segment by default: a mebibyte.
 pub const SEGMENT_PAGES: u32 = 256;
 /// The fewest.
 pub const SEGMENT_PAGES_MIN: u32 = 4;

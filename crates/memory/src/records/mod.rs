@@ -1,22 +1,23 @@
 //! Maps of records: byte strings to byte strings, with the index in DRAM.
 //!
 //! ```text
-//!   key --hash--> shard: word --> cached record           a get of what is cached touches DRAM only
+//!   key --hash--> shard: word --> cached record         a get of what is cached touches DRAM only
 //!                          |
 //!                          +----> page of the log         of what is not, it is one read
 //!   put: record --> log, word; the record before is dead
 //! ```
 //!
-//! The log is ordinary memory: its pages are written when frames are needed or a state is named, and
-//! roll back with everything else. So a named state has a log, and the index is made again from it:
-//! from the words of the last checkpoint, and the entries of the log behind it (`log`, `checkpoint`).
+//! The log is ordinary memory: its pages are written when frames are needed or a state is named,
+//! and roll back with everything else. So a named state has a log, and the index is made again from
+//! it: from the words of the last checkpoint, and the entries of the log behind it (`log`,
+//! `checkpoint`).
 //!
 //! * A key's writers take turns by a latch. Readers take none.
 //! * Records are appended once. What is dead is left behind when a segment is emptied (`reclaim`).
 //! * A record is clean in the cache at once, so that anything may leave at any time.
 //!
-//! Learnt from uDepot (FAST '19: entries of 8 bytes), KVell (SOSP '19: the index in DRAM, no order on
-//! flash) and FASTER (SIGMOD '18: hash index over a log).
+//! Learnt from uDepot (FAST '19: entries of 8 bytes), KVell (SOSP '19: the index in DRAM, no order
+//! on flash) and FASTER (SIGMOD '18: hash index over a log).
 
 mod check;
 mod checkpoint;
@@ -49,14 +50,13 @@ use entry::{Entry, Kind};
 use log::{Log, SEGMENT_PAGES, SEGMENT_PAGES_MIN, Which, record_bytes_max};
 use page::{HEAD, Page, Part, ROOM};
 use segments::{Segments, address_of, make_list};
-pub(crate) use staged::Change;
 pub use typed::{RecordType, TypedRecords};
 
 /// Turns of keys' writers: 8 bytes each.
 const TURNS: usize = 1 << 12;
 const MAGIC: u64 = u64::from_le_bytes(*b"flgrmap1");
-/// Records have no other use of their place to be told from: pages have checksums, and a word names
-/// a page of this log.
+/// The seed of all checksums. No other use of a place must be refused: pages have checksums, and a
+/// word names a page of this log.
 const SEED: Seed = Seed(0);
 
 /// The index is as the memory is.
@@ -92,7 +92,7 @@ pub struct RecordMap {
     log: Log,
     /// Held by a key's writer. A transaction notes their versions.
     turns: LatchTable<VersionLatch>,
-    /// Held by a transaction while it changes words, so that none is seen by halves.
+    /// Held by a transaction while it changes words, so that no other one sees only some of them.
     swings: LatchTable<VersionLatch>,
     checkpoint: Mutex<Option<Checkpoint>>,
     reclaims: AtomicBool,
@@ -410,8 +410,8 @@ impl RecordMap {
             let verified = Verified { cold: &before.cold, own: before.own };
             match shard.put_verified(key.hash, record, to, verified) {
                 Ok(Changed::Absent | Changed::Replaced(_)) => break,
-                // Others with this tag came in between. They are other keys': this one's turn is the
-                // caller's.
+                // Others with this tag came in between. They are other keys': this one's turn is
+                // the caller's.
                 Ok(Changed::Unverified(mut cold)) => {
                     cold.extend(&before.cold);
                     before.cold = cold;

@@ -44,7 +44,7 @@ pub fn head_of(page: &Page) -> PageHead {
 pub enum Part {
     /// All of it, from this byte on.
     Whole { at: usize, bytes: usize },
-    /// Its beginning. It has so many bytes.
+    /// Its beginning, and its length.
     Long { bytes: usize },
 }
 

@@ -1,8 +1,8 @@
 //! Reclaim: what is still needed of a segment is copied, and the segment is free.
 //!
-//! The segment with the most benefit for its cost is taken, (dead / live) x age as the log-structured
-//! file system has it (Rosenblum and Ousterhout, 1992). A segment that a checkpoint does not cover
-//! stays, because its entries are needed to make the index again.
+//! The segment with the most benefit for its cost is taken, (dead / live) x age as the
+//! log-structured file system has it (Rosenblum and Ousterhout, 1992). A segment that a checkpoint
+//! does not cover stays, because its entries are needed to make the index again.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use crate::{ByKind, Latch, Memory};
 
 /// Segments that a log may have in addition to what is needed.
 const SPARE: usize = 8;
-/// Of a hundred records in the log, so many are needed at least.
+/// Records that are needed of a hundred in the log, at least.
 const NEEDED: u64 = 60;
 
 /// While it lives, this thread or fiber reclaims, and no other.

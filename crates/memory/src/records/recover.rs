@@ -18,7 +18,8 @@ impl RecordMap {
     ///
     /// # Errors
     /// [`AccessError::Corrupt`] when there is none. [`AccessError::NoRecords`] where the memory has
-    /// no DRAM for records, [`AccessError::IndexFull`] where it has not enough; what the memory says.
+    /// no DRAM for records, [`AccessError::IndexFull`] where it has not enough; what the memory
+    /// says.
     pub fn open<M: Memory>(memory: &mut M, heap: Arc<Heap>, root: RecordMapRoot) -> Result<RecordMap, AccessError> {
         if root.magic != MAGIC || root.segment_pages < SEGMENT_PAGES_MIN {
             let (what, at) = ("root of a map of records", root.segments);

@@ -57,7 +57,7 @@ pub struct Segment {
     pub kind: Kind,
     /// Pages with records; unknown while it is filled.
     pub pages: u32,
-    /// Records that were written to it, and those of them that are needed.
+    /// Records that were written to it, and how many of them are needed.
     pub records: u32,
     pub live: u32,
     /// It is being written, or reclaimed.
@@ -74,7 +74,7 @@ pub struct Segments {
     free: Vec<usize>,
     slots: usize,
     next_number: u64,
-    /// Records in all segments, and those of them that are needed.
+    /// Records in all segments, and how many of them are needed.
     records: u64,
     live: u64,
 }

@@ -18,10 +18,11 @@ use fulgurite_runtime::AccessError;
 use super::entry::{Entry, Kind};
 use super::log::Which;
 use super::{Before, RecordMap, SEED};
+use crate::transaction::Change;
 use crate::{ByKind, Latch, Memory};
 
 /// What a transaction does to a key.
-pub struct Change {
+pub struct KeyChange {
     map: NonNull<RecordMap>,
     hash: KeyHash,
     key: Vec<u8>,
@@ -38,10 +39,7 @@ struct Ready {
     to: Option<Location>,
 }
 
-impl Change {
-    fn is_of(&self, map: &RecordMap, key: &[u8]) -> bool {
-        self.map == NonNull::from(map) && self.key == key
-    }
+impl KeyChange {
     fn map(&self) -> &RecordMap {
         // SAFETY: a transaction keeps the containers that it has noted changes of (`Staged`).
         unsafe { self.map.as_ref() }
@@ -49,8 +47,16 @@ impl Change {
     fn key(&self) -> KeyRef<'_> {
         KeyRef { table: self.map().table, hash: self.hash, bytes: &self.key }
     }
-    /// Does all that may wait or fail. The transaction is in a write section.
-    pub fn prepare<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
+}
+
+impl<M: Memory> Change<M> for KeyChange {
+    fn is_of(&self, container: NonNull<()>, key: &[u8]) -> bool {
+        self.map.cast() == container && self.key == key
+    }
+    fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
+    }
+    fn prepare(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let map = self.map();
         map.check(memory)?;
         let (before, old) = map.old_of(memory, self.key())?;
@@ -63,8 +69,7 @@ impl Change {
         self.ready = Some(Ready { before, old, record, to });
         Ok(())
     }
-    /// Makes it so. The transaction has the key's latches.
-    pub fn install(&mut self) {
+    fn install(&mut self) {
         let Some(Ready { before, old, record, to }) = self.ready.take() else { return };
         let (map, key) = (self.map(), self.key());
         match (to, old) {
@@ -82,11 +87,6 @@ impl Change {
 }
 
 impl RecordMap {
-    /// What a transaction has made of a key: nothing, its removal, or its value.
-    fn changed<'c>(&self, changes: &'c [Change], key: &[u8]) -> Option<Option<&'c [u8]>> {
-        let change = changes.iter().rev().find(|change| change.is_of(self, key))?;
-        Some(change.value.as_deref())
-    }
     /// [`RecordMap::get`] in a transaction.
     pub(super) fn get_staged<M: Memory>(
         &self,
@@ -95,9 +95,11 @@ impl RecordMap {
         into: &mut Vec<u8>,
     ) -> Result<bool, AccessError> {
         into.clear();
+        let this = NonNull::from(self).cast();
         if let Some(tracker) = memory.tracker()
-            && let Some(value) = self.changed(&tracker.notes.changes, key)
+            && let Some(change) = tracker.notes.changes.iter().find(|change| change.is_of(this, key))
         {
+            let value = change.value();
             into.extend_from_slice(value.unwrap_or_default());
             return Ok(value.is_some());
         }
@@ -125,9 +127,9 @@ impl RecordMap {
         drop(self.turns.of(hash.0).lock(memory)?);
         drop(self.swings.of(hash.0).lock(memory)?);
         let changes = &mut memory.tracker().expect("a transaction has one").notes.changes;
-        changes.retain(|change| !change.is_of(self, key));
+        changes.retain(|change| !change.is_of(NonNull::from(self).cast(), key));
         let (key, value) = (key.to_vec(), value.map(<[u8]>::to_vec));
-        changes.push(Change { map: NonNull::from(self), hash, key, value, ready: None });
+        changes.push(Box::new(KeyChange { map: NonNull::from(self), hash, key, value, ready: None }));
         Ok(had)
     }
 }

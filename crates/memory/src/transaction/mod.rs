@@ -35,6 +35,7 @@ use fulgurite_runtime::{AccessError, Context, Durable};
 
 pub use bug::Bug;
 pub use keyed::{Keyed, Ranged, Transact};
+pub(crate) use notes::Change;
 pub use notes::Tracker;
 pub use staged::Staged;
 use staged::Stop;

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use fulgurite_format::Address;
 use fulgurite_runtime::AccessError;
 
-use crate::records::Change;
 use crate::{Allocator, ByKind, Memory};
 
 /// The word of a latch, and the version at which it was seen.
@@ -39,6 +38,18 @@ impl<M: Memory> Object<M> {
     }
 }
 
+/// What a transaction does to a key of a container, which is not seen before the commit.
+pub(crate) trait Change<M> {
+    /// Whether it is this container's, and of this key.
+    fn is_of(&self, container: NonNull<()>, key: &[u8]) -> bool;
+    /// The value that the key will have. None where it will be removed.
+    fn value(&self) -> Option<&[u8]>;
+    /// Does all that may wait or fail. The transaction is in a write section.
+    fn prepare(&mut self, memory: &mut M) -> Result<(), AccessError>;
+    /// Makes it so. The transaction has the key's latches.
+    fn install(&mut self);
+}
+
 /// What the operations of a transaction have noted, its pages aside.
 #[doc(hidden)]
 pub struct Notes<M: Memory> {
@@ -49,8 +60,8 @@ pub struct Notes<M: Memory> {
     pub(super) unreached: BTreeMap<Address, usize>,
     pub(super) allocated: Vec<Object<M>>,
     pub(super) freed: Vec<Object<M>>,
-    /// What it does to maps of records.
-    pub(crate) changes: Vec<Change>,
+    /// What it does to containers that keep its changes themselves until the commit.
+    pub(crate) changes: Vec<Box<dyn Change<M>>>,
     /// What the commit adds to counts in DRAM.
     pub(super) counts: Vec<(NonNull<AtomicI64>, i64)>,
     pub(super) section: Option<M::Section>,

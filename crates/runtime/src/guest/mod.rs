@@ -138,7 +138,7 @@ impl Taken {
         let taken = std::rc::Rc::new(Taken { runtime: shared.id, seats, seat, depth: Cell::new(0) });
         let _ = SEATS.try_with(|seats| {
             let mut seats = seats.borrow_mut();
-            // Those of runtimes that are gone.
+            // Seats of runtimes that are gone.
             seats.retain(|taken| taken.seats.strong_count() > 0);
             seats.push(taken.clone());
         });

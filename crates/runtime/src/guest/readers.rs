@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, Flash, FlashError, Op, Queue, QueueUser, Request};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use parking_lot::Mutex;
 
 /// Threads that read at the same time. Others have a worker read for them.
@@ -30,22 +30,24 @@ pub(crate) struct Readers {
     wake: Arc<Notifier>,
     free: Mutex<Vec<Reader>>,
     opened: AtomicUsize,
+    clock: Clock,
 }
 
 impl Readers {
-    pub fn new(flash: &dyn Flash, wake: Arc<Notifier>) -> Readers {
+    pub fn new(flash: &dyn Flash, wake: Arc<Notifier>, clock: Clock) -> Readers {
         Readers {
             serves_callers: flash.traits().serves_callers,
             wake,
             free: Mutex::default(),
             opened: AtomicUsize::new(0),
+            clock,
         }
     }
 
     /// Reads the first bytes of a subpage. None where this thread cannot do that.
     pub fn read(&self, flash: &dyn Flash, subpage: u32, into: &mut [u8]) -> Option<Result<(), FlashError>> {
         let mut reader = self.take(flash)?;
-        let result = reader.read(subpage, into);
+        let result = reader.read(&self.clock, subpage, into);
         if reader.queue.in_flight() == 0 {
             self.free.lock().push(reader);
         } else {
@@ -80,7 +82,7 @@ impl Reader {
         let queue = flash.open_queue_for(QueueUser::Caller, arena.clone(), 1, wake.clone()).ok()?;
         Some(Reader { queue, arena, completions: Vec::with_capacity(1) })
     }
-    fn read(&mut self, subpage: u32, into: &mut [u8]) -> Result<(), FlashError> {
+    fn read(&mut self, clock: &Clock, subpage: u32, into: &mut [u8]) -> Result<(), FlashError> {
         let request = Request { tag: 0, op: Op::Read, subpage: SubpageIndex(subpage), frame: FrameIndex(0) };
         self.queue.submit(request).expect("nothing else is in flight");
         loop {
@@ -94,7 +96,7 @@ impl Reader {
                 return result;
             }
             // Not in the queue: it would take a notification of the worker.
-            std::thread::sleep(CHECK);
+            clock.sleep(CHECK);
         }
     }
 }
