@@ -82,7 +82,7 @@ pub enum AccessError {
     NoRecords,
     /// The index of the maps of records takes all DRAM that it may have.
     #[error(
-        "the index of this memory's maps would take {bytes} bytes of DRAM in a shard, and {most} are the most; raise the          DRAM budget, or remove keys"
+        "the index of this memory's maps would take {bytes} bytes of DRAM in a shard, and {most} are the most; raise the DRAM cap, or remove keys"
     )]
     IndexFull { bytes: u64, most: u64 },
     /// The value that was read or written in parts has another state now.

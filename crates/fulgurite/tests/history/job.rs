@@ -74,7 +74,7 @@ struct Hand {
     contents: Vec<u8>,
 }
 
-/// Who works: a job, or a thread that is no worker.
+/// The worker: a job, or a thread that is no worker.
 pub trait Party: Memory {
     /// The worker whose fibers take turns with this one.
     fn of_worker(&self) -> Option<usize>;

@@ -1,7 +1,7 @@
 //! Checkpoints of the index: the words of a shard, as they were at some position of the log.
 //!
 //! ```text
-//! | magic | piece of shard 0 | piece of shard 1 | ..      piece: address 8, words 8, position 8 + 8
+//! | magic | piece of shard 0 | piece of shard 1 | ..     piece: address 8, words 8, position 8 + 8
 //!                |
 //!                +--> words of 8 bytes, in the order of their tags
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! A thread takes a seat at its first operation and keeps it. While it is *inside*, it may hold
 //! references to frames. It *stands still* where it waits, and between two accesses when that is
-//! asked of it. Who asks sets a flag, makes every processor execute a barrier and then reads the
+//! asked of it. The asker sets a flag, makes every processor execute a barrier and then reads the
 //! seats. A thread stores its own word first and then loads the flag. So one of them sees the
 //! other, and an operation costs plain stores and loads.
 //!
@@ -25,7 +25,7 @@ use crate::mailbox::Wake;
 pub(crate) const SEATS_MAX: usize = 4096;
 /// Operations of one thread, one inside the other: a transaction, and one in its body.
 pub(crate) const DEPTH: usize = 2;
-/// How often those who wait for threads check by themselves. They are also notified.
+/// How often waits for threads end to check. They are also notified.
 const CHECK: Duration = Duration::from_millis(1);
 
 /// Threads stand still.
@@ -214,7 +214,7 @@ impl Seats {
     /// The thread is inside no more: it holds no reference without a pin.
     #[inline]
     pub fn leave(&self, seat: &Seat) {
-        // Release: what it did with frames is seen by whoever sees this.
+        // Release: what it did with frames is seen by every reader of this.
         seat.inside.store(false, Ordering::Release);
         light_barrier();
         if self.asked.load(Ordering::Relaxed) != 0 {
