@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use fulgurite::{
-    AccessError, Error, JobError, SubmitError, SyncError, containers::RootError, media::VersionError, pool::PoolError,
-    runtime::BuildError,
+    AccessError, Error, JobError, SyncError, containers::RootError, media::VersionError, pool::PoolError,
+    runtime::BuildError, runtime::SubmitError,
 };
 use fulgurite_flash::FlashError;
 

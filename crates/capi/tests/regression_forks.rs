@@ -342,7 +342,8 @@ fn a_child_after_fork_is_refused_by_allocators() {
 #[test]
 fn a_child_after_fork_is_refused_at_once_in_rust() {
     use fulgurite::latches::VersionLatch;
-    use fulgurite::{AccessError, Error, Fulgurite, HashMap, JobError, Medium, Rooted, SubmitError, SyncError};
+    use fulgurite::runtime::SubmitError;
+    use fulgurite::{AccessError, Error, Fulgurite, HashMap, JobError, Medium, Rooted, SyncError};
     type Map = Arc<Rooted<HashMap<u64, u64, VersionLatch>>>;
     fn open(path: &Path) -> (Fulgurite, Map) {
         let memory = Fulgurite::builder(Medium::pool_or_new(path, "24M")).dram("12M").start().unwrap();

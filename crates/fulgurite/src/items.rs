@@ -367,28 +367,6 @@ pub use fulgurite_runtime::AccessError;
 /// ```
 pub use fulgurite_runtime::Context;
 
-/// What a thread that is no worker runs operations with ([`Fulgurite::run_here`]). It is the memory
-/// that containers take.
-///
-/// ```
-/// use fulgurite::{AccessError, Fulgurite, Guest, Medium};
-///
-/// # fn main() -> Result<(), fulgurite::Error> {
-/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
-/// let visits = memory.hash_map::<u64, u64>(1000)?;
-/// let count = memory.run_here(|m: &mut Guest<'_>| {
-///     let count = visits.get(m, &7)?.unwrap_or(0) + 1;
-///     visits.insert(m, &7, count)?;
-///     Ok::<u64, AccessError>(count)
-/// })?;
-/// assert_eq!(count, 1);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// [`Fulgurite::run_here`]: crate::Fulgurite::run_here
-pub use fulgurite_runtime::Guest;
-
 /// Why a job gave no result.
 ///
 /// ```
@@ -427,7 +405,8 @@ pub use fulgurite_runtime::JobHandle;
 /// ```
 /// use std::time::Duration;
 ///
-/// use fulgurite::{Fulgurite, JobOptions, Medium, Priority};
+/// use fulgurite::runtime::Priority;
+/// use fulgurite::{Fulgurite, JobOptions, Medium};
 ///
 /// # fn main() -> Result<(), fulgurite::Error> {
 /// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
@@ -438,17 +417,6 @@ pub use fulgurite_runtime::JobHandle;
 /// # }
 /// ```
 pub use fulgurite_runtime::JobOptions;
-
-/// Which jobs run first.
-///
-/// ```
-/// use fulgurite::{JobOptions, Priority};
-///
-/// assert!(Priority::High > Priority::Normal);
-/// let urgent = JobOptions::new().priority(Priority::High);
-/// # drop(urgent);
-/// ```
-pub use fulgurite_runtime::Priority;
 
 /// What has been counted, by worker.
 ///
@@ -466,21 +434,6 @@ pub use fulgurite_runtime::Priority;
 /// # }
 /// ```
 pub use fulgurite_runtime::Statistics;
-
-/// Why a job was not accepted.
-///
-/// ```
-/// use fulgurite::{Fulgurite, JobOptions, Medium, SubmitError};
-///
-/// # fn main() -> Result<(), fulgurite::Error> {
-/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
-/// let elsewhere = JobOptions::new().worker(7);
-/// let error = memory.submit_with(&elsewhere, |_| ()).err();
-/// assert_eq!(error, Some(SubmitError::NoSuchWorker { worker: 7, workers: 1 }));
-/// # Ok(())
-/// # }
-/// ```
-pub use fulgurite_runtime::SubmitError;
 
 /// Why a state could not be named or made again.
 ///

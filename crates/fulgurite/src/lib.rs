@@ -145,7 +145,7 @@ mod images;
 mod items;
 pub mod latches;
 mod leaving;
-mod maps;
+pub mod maps;
 pub mod media;
 mod named;
 mod pages;
@@ -163,21 +163,20 @@ use std::time::Duration;
 
 use fulgurite_backing::Settings;
 pub use items::{
-    AccessError, Address, Array, BPlusTree, Blobs, Context, Guest, HashMap, Heap, JobError, JobHandle, JobOptions,
-    KeyHash, Medium, Memory, OrderedBlobs, Plain, Priority, Region, Rooted, Size, Statistics, Stored, SubmitError,
-    SyncError, Transactions,
+    AccessError, Address, Array, BPlusTree, Blobs, Context, HashMap, Heap, JobError, JobHandle, JobOptions, KeyHash,
+    Medium, Memory, OrderedBlobs, Plain, Region, Rooted, Size, Statistics, Stored, SyncError, Transactions,
 };
 use latches::VersionLatch;
-use runtime::Runtime;
+use runtime::{Guest, Runtime, SubmitError};
 use views::SUBPAGE_BYTES;
 pub use zerocopy;
 
 pub use durability::Durability;
 pub use error::Error;
-pub use maps::{Map, MapKey, MapValue, Store, StoreOptions, ThreadTransaction, Within};
+pub use maps::{Map, Store};
 pub use named::Named;
 pub use reader::Reader;
-pub use running::Running;
+use running::Running;
 pub use transaction::Transaction;
 
 /// Sets a [`Fulgurite`] up.

@@ -24,7 +24,8 @@ pub(crate) fn ended<T, E: From<Error>>(job: Result<Result<Result<T, E>, JobError
 /// the job, which then ends at its next miss or wait.
 ///
 /// ```
-/// use fulgurite::{Context, Error, Fulgurite, Medium, Running};
+/// use fulgurite::runtime::Running;
+/// use fulgurite::{Context, Error, Fulgurite, Medium};
 ///
 /// /// Waits for both at once.
 /// async fn both(a: Running<u64>, b: Running<u64>) -> Result<u64, Error> {

@@ -304,3 +304,56 @@ pub use fulgurite_runtime::Service;
 
 /// The clock of arrivals and of [`Next::At`]. [`Next`] has an example.
 pub use fulgurite_sys::Clock;
+
+/// What a thread that is no worker runs operations with ([`Fulgurite::run_here`]). It is the memory
+/// that containers take.
+///
+/// ```
+/// use fulgurite::runtime::Guest;
+/// use fulgurite::{AccessError, Fulgurite, Medium};
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let visits = memory.hash_map::<u64, u64>(1000)?;
+/// let count = memory.run_here(|m: &mut Guest<'_>| {
+///     let count = visits.get(m, &7)?.unwrap_or(0) + 1;
+///     visits.insert(m, &7, count)?;
+///     Ok::<u64, AccessError>(count)
+/// })?;
+/// assert_eq!(count, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Fulgurite::run_here`]: crate::Fulgurite::run_here
+pub use fulgurite_runtime::Guest;
+
+/// Which jobs run first.
+///
+/// ```
+/// use fulgurite::JobOptions;
+/// use fulgurite::runtime::Priority;
+///
+/// assert!(Priority::High > Priority::Normal);
+/// let urgent = JobOptions::new().priority(Priority::High);
+/// # drop(urgent);
+/// ```
+pub use fulgurite_runtime::Priority;
+
+/// Why a job was not accepted.
+///
+/// ```
+/// use fulgurite::runtime::SubmitError;
+/// use fulgurite::{Fulgurite, JobOptions, Medium};
+///
+/// # fn main() -> Result<(), fulgurite::Error> {
+/// let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
+/// let elsewhere = JobOptions::new().worker(7);
+/// let error = memory.submit_with(&elsewhere, |_| ()).err();
+/// assert_eq!(error, Some(SubmitError::NoSuchWorker { worker: 7, workers: 1 }));
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_runtime::SubmitError;
+
+pub use crate::running::Running;

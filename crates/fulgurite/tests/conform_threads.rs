@@ -68,6 +68,37 @@ fn a_store_is_made_and_found_again() {
 }
 
 #[test]
+fn many_values_are_loaded_and_read_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = new(&directory);
+    let map = values(&store);
+    // Twice as much as is cached.
+    let keys = 6000;
+    let pairs = (0..keys).rev().map(|key| (key, value(key, key % 5)));
+    assert_eq!(map.load(pairs.clone().chain([(7, value(7, 9))])).unwrap(), keys + 1);
+    let number = |key| if key == 7 { 9 } else { key % 5 };
+    let mut random = Random(testkit::first_seed(1));
+    for round in 0..10 {
+        let some: Vec<u64> = (0..500).map(|_| random.below(keys + 100)).collect();
+        let found = map.get_many(&some).unwrap();
+        assert_eq!(found.len(), some.len());
+        for (key, found) in some.iter().zip(found) {
+            assert_eq!(found, (*key < keys).then(|| value(*key, number(*key))), "round {round}: key {key}");
+        }
+    }
+    assert!(store.statistics().device.reads > 1000, "{:?}", store.statistics().device);
+    // Futures of a thread, and of a job.
+    let asked = || (0..keys).step_by(100).map(|key| (key, map.get_async(&key)));
+    let mut futures: Vec<_> = asked().collect();
+    futures.extend(store.run(|_| Ok(asked().collect::<Vec<_>>())).unwrap());
+    for (key, future) in futures {
+        let found = store.run(|m| m.await_future(future)).unwrap();
+        assert_eq!(found.unwrap(), Some(value(key, number(key))), "key {key}");
+    }
+    assert!(map.get_many::<u64>([]).unwrap().is_empty() && map.load::<u64, &[u8]>([]).unwrap() == 0);
+}
+
+#[test]
 fn threads_and_jobs_use_one_map() {
     let directory = tempfile::tempdir().unwrap();
     let store = new(&directory);

@@ -1,25 +1,27 @@
-//! Goal: a process that is killed while it writes blobs loses nothing that a sync had named, keeps
-//! nothing of half an operation, and leaves whole values only. Method: four writers in a process of
-//! its own put, append to, change and remove blobs of 0 to 60,000 bytes, under numbers and under
-//! strings. Half of them are jobs, and half are threads that execute their steps themselves. Now
-//! and then one removes all of its own, and their pages are given back. What a writer does at each
-//! of its steps follows from the step's number. A step changes two blobs in one write section, its
-//! own and the writer's count of steps, unless it removes all. Another thread syncs, and reports
-//! through a pipe how many steps each writer had done before. The process is killed at a random
-//! moment. The pool is opened and compared: each writer's blobs must be what its first N steps
-//! leave, where N is its count, and no less than was reported.
+//! Goal: a process that is killed while it writes blobs and records loses nothing that a sync had
+//! named, keeps nothing of half an operation, and leaves whole values only. Method: six writers in
+//! a process of its own put, append to, change and remove values of 0 to 60,000 bytes, in blobs
+//! under numbers and under strings and in a map of records, which empties segments of its log and
+//! writes checkpoints meanwhile. Half of them are jobs, and half are threads that execute their
+//! steps themselves. Now and then one removes all of its own, and their pages are given back. What
+//! a writer does at each of its steps follows from the step's number. A step changes two blobs in
+//! one write section, its own and the writer's count of steps, unless it removes all. Another
+//! thread syncs, and reports through a pipe how many steps each writer had done before. The process
+//! is killed at a random moment. The pool is opened and compared: each writer's blobs must be what
+//! its first N steps leave, where N is its count, and no less than was reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite::{AccessError, Blobs, Error, Fulgurite, Medium, Memory, OrderedBlobs};
+use fulgurite::{AccessError, Blobs, Error, Fulgurite, Map, Medium, Memory, OrderedBlobs, Rooted, Store};
 use fulgurite_testkit as trials;
 use trials::Random;
 
 const CHILD: &str = "FULGURITE_TEST_BLOBS";
-const WRITERS: u64 = 4;
+const WRITERS: u64 = 6;
 /// Blobs of each writer.
 const KEYS: u64 = 40;
 const POOL_BYTES: u64 = 64 << 20;
@@ -64,17 +66,35 @@ fn apply(model: &mut BTreeMap<u64, Vec<u8>>, step: Step) {
     }
 }
 
-/// The blobs of half of the writers have numbers for keys, of the others strings.
+/// What a writer's values are in.
+enum Kind {
+    Numbers,
+    Strings,
+    Records,
+}
+
+impl Kind {
+    fn of(writer: u64) -> Kind {
+        match writer % 3 {
+            0 => Kind::Numbers,
+            1 => Kind::Strings,
+            _ => Kind::Records,
+        }
+    }
+}
+
 struct Data {
-    numbers: std::sync::Arc<fulgurite::Rooted<Blobs<u64>>>,
-    strings: std::sync::Arc<fulgurite::Rooted<OrderedBlobs>>,
+    numbers: Arc<Rooted<Blobs<u64>>>,
+    strings: Arc<Rooted<OrderedBlobs>>,
+    records: Arc<Map<u64, [u8]>>,
 }
 
 impl Data {
-    fn open(memory: &Fulgurite) -> Result<Data, Error> {
+    fn open(memory: &Store) -> Result<Data, Error> {
         Ok(Data {
             numbers: memory.named("numbers").blobs(100, 16 << 20)?,
             strings: memory.named("strings").ordered_blobs(16 << 10, 16 << 20)?,
+            records: memory.map("records")?,
         })
     }
     fn number(writer: u64, key: u64) -> u64 {
@@ -92,23 +112,48 @@ impl Data {
     fn make<M: Memory>(&self, m: &mut M, writer: u64, number: u64) -> Result<(), AccessError> {
         let _section = m.write_section()?;
         self.numbers.put(m, &Self::number(writer, KEYS), &number.to_le_bytes())?;
-        if writer.is_multiple_of(2) {
-            let at = |key| Self::number(writer, key);
-            match step(writer, number) {
-                Step::Put(key, value) => drop(self.numbers.put(m, &at(key), &value)?),
-                Step::Remove(key) => drop(self.numbers.remove(m, &at(key))?),
-                Step::Clear => (0..KEYS).try_for_each(|key| self.numbers.remove(m, &at(key)).map(drop))?,
-                Step::Append(key, bytes) => drop(self.numbers.append(m, &at(key), &bytes)?),
-                Step::WriteAt(key, bytes) => drop(self.numbers.write_at(m, &at(key), 0, &bytes)?),
+        let step = step(writer, number);
+        let mut value = Vec::new();
+        match Kind::of(writer) {
+            Kind::Numbers => {
+                let at = |key| Self::number(writer, key);
+                match step {
+                    Step::Put(key, value) => drop(self.numbers.put(m, &at(key), &value)?),
+                    Step::Remove(key) => drop(self.numbers.remove(m, &at(key))?),
+                    Step::Clear => (0..KEYS).try_for_each(|key| self.numbers.remove(m, &at(key)).map(drop))?,
+                    Step::Append(key, bytes) => drop(self.numbers.append(m, &at(key), &bytes)?),
+                    Step::WriteAt(key, bytes) => drop(self.numbers.write_at(m, &at(key), 0, &bytes)?),
+                }
             }
-        } else {
-            let at = |key| Self::string(writer, key);
-            match step(writer, number) {
-                Step::Put(key, value) => drop(self.strings.put(m, &at(key), &value)?),
-                Step::Remove(key) => drop(self.strings.remove(m, &at(key))?),
-                Step::Clear => (0..KEYS).try_for_each(|key| self.strings.remove(m, &at(key)).map(drop))?,
-                Step::Append(key, bytes) => drop(self.strings.append(m, &at(key), &bytes)?),
-                Step::WriteAt(key, bytes) => drop(self.strings.write_at(m, &at(key), 0, &bytes)?),
+            Kind::Strings => {
+                let at = |key| Self::string(writer, key);
+                match step {
+                    Step::Put(key, value) => drop(self.strings.put(m, &at(key), &value)?),
+                    Step::Remove(key) => drop(self.strings.remove(m, &at(key))?),
+                    Step::Clear => (0..KEYS).try_for_each(|key| self.strings.remove(m, &at(key)).map(drop))?,
+                    Step::Append(key, bytes) => drop(self.strings.append(m, &at(key), &bytes)?),
+                    Step::WriteAt(key, bytes) => drop(self.strings.write_at(m, &at(key), 0, &bytes)?),
+                }
+            }
+            Kind::Records => {
+                let at = |key| Self::number(writer, key);
+                match step {
+                    Step::Put(key, value) => self.records.within(m).put(&at(key), &value)?,
+                    Step::Remove(key) => drop(self.records.within(m).remove(&at(key))?),
+                    Step::Clear => (0..KEYS).try_for_each(|key| self.records.within(m).remove(&at(key)).map(drop))?,
+                    Step::Append(key, bytes) => {
+                        self.records.within(m).get_into(&at(key), &mut value)?;
+                        value.extend_from_slice(&bytes);
+                        self.records.within(m).put(&at(key), &value)?;
+                    }
+                    Step::WriteAt(key, bytes) => {
+                        self.records.within(m).get_into(&at(key), &mut value)?;
+                        if value.len() >= bytes.len() {
+                            value[..bytes.len()].copy_from_slice(&bytes);
+                            self.records.within(m).put(&at(key), &value)?;
+                        }
+                    }
+                }
             }
         }
         Ok(())
@@ -117,10 +162,10 @@ impl Data {
         let mut blobs = BTreeMap::new();
         for key in 0..KEYS {
             let mut value = Vec::new();
-            let found = if writer.is_multiple_of(2) {
-                self.numbers.get(m, &Self::number(writer, key), &mut value)?
-            } else {
-                self.strings.get(m, &Self::string(writer, key), &mut value)?
+            let found = match Kind::of(writer) {
+                Kind::Numbers => self.numbers.get(m, &Self::number(writer, key), &mut value)?,
+                Kind::Strings => self.strings.get(m, &Self::string(writer, key), &mut value)?,
+                Kind::Records => self.records.within(m).get_into(&Self::number(writer, key), &mut value)?,
             };
             if found {
                 blobs.insert(key, value);
@@ -130,11 +175,12 @@ impl Data {
     }
 }
 
-fn open(path: &Path, medium: Medium) -> (Fulgurite, std::sync::Arc<Data>) {
+fn open(path: &Path, medium: Medium) -> (Store, Arc<Data>) {
     // Less DRAM than there is data, so that much of a step is on flash before it is named. A pool
     // of objects has larger tables.
-    let dram = if path.ends_with("objects") { "20M" } else { "8M" };
-    let memory = Fulgurite::builder(medium).dram(dram).object_cache("1M").workers(2).start().unwrap();
+    let dram = if path.ends_with("objects") { "22M" } else { "10M" };
+    let builder = Fulgurite::builder(medium).dram(dram).object_cache("1M").record_cache("2M");
+    let memory = Store::from(builder.workers(2).start().unwrap());
     let data = Data::open(&memory).unwrap().into();
     (memory, data)
 }

@@ -146,6 +146,9 @@ fn a_map_is_as_its_model() {
             }
         }
         same(&store, &map, &model);
+        let bytes: usize = model.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
+        let (segments, needed) = (map.counts().segments, bytes as u64 / (u64::from(SEGMENT_PAGES) * 4096) + 1);
+        assert!(segments <= 8 + 3 * needed, "{segments} segments, of which {needed} are needed");
         let mut reclaimed = 0;
         while store.run_here(|m| map.reclaim(m)).unwrap() {
             reclaimed += 1;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, SubmitError, SyncError, media::VersionError,
-    pool::PoolError,
+    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, SyncError, media::VersionError,
+    pool::PoolError, runtime::SubmitError,
 };
 use fulgurite_flash::FlashError;
 

@@ -1,4 +1,4 @@
-//! Fulgurite by its public crate: blobs in a pool in a file. Clients are OS threads that execute
+//! Fulgurite by its public crate: a map in a pool in a file. Clients are OS threads that execute
 //! their requests themselves, or fibers, whose job goes on.
 
 use std::ops::Range;
@@ -10,7 +10,7 @@ use ::fulgurite::{
     Rooted, Store as Maps, Transactions,
 };
 use anyhow::{Context as _, Result, anyhow};
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::format_bytes;
 
 use super::{ACCOUNT_BYTES, Client, Look, Name, Spec, Store, account, balance, parts};
 use crate::drive::{Plan, Taken, drive};
@@ -58,8 +58,6 @@ pub struct Fulgurite {
     transactions: Arc<Transactions>,
     memory: Maps,
     settings: String,
-    /// Keys that are loaded between two syncs: each object that changes claims a place in the pool.
-    load_keys: u64,
 }
 
 impl Fulgurite {
@@ -97,8 +95,7 @@ impl Fulgurite {
             format_bytes(dram),
             format_bytes(pool_bytes),
         );
-        let load_keys = (pool_bytes / SUBPAGE_BYTES as u64 / 4).max(1000);
-        Ok(Fulgurite { data, transactions: memory.transactions(), memory, settings, load_keys })
+        Ok(Fulgurite { data, transactions: memory.transactions(), memory, settings })
     }
     fn fiber<'m>(&self, m: &'m mut Context) -> Fiber<'m> {
         Fiber { m, data: self.data.clone(), transactions: self.transactions.clone(), value: Vec::new() }
@@ -144,14 +141,8 @@ impl Store for Fulgurite {
         self.settings.clone()
     }
     fn load(&self, keys: Range<u64>, value: &(dyn Fn(u64, &mut Vec<u8>) + Sync)) -> Result<()> {
-        let mut from = keys.start;
-        while from < keys.end {
-            let to = (from + self.load_keys).min(keys.end);
-            self.load_some(from..to, value)?;
-            self.sync()?;
-            from = to;
-        }
-        Ok(())
+        self.load_some(keys, value)?;
+        self.sync()
     }
     fn client(&self) -> Box<dyn Client + '_> {
         Box::new(Thread { store: self, value: Vec::new() })

@@ -1,12 +1,18 @@
 //! A map of a store: keys and values, read and written by any thread.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fulgurite_memory::{AccessError, Address, Keyed, Memory, RecordType, TypedRecords};
+use fulgurite_runtime::Guest;
 
 use crate::registry::Handle;
 use crate::{Error, Fulgurite, Stored};
 
+/// Reads of one [`Map::get_many`] that are under way at the same time.
+const READS: usize = 32;
+/// Pairs that [`Map::load`] puts in one operation.
+const TOGETHER: usize = 64;
 /// Bytes of the heap that a new map is made with. It grows with the map.
 const HEAP_BYTES: u64 = 2 << 20;
 
@@ -40,7 +46,7 @@ impl MapKey for [u8] {
 /// What a [`Map`] has for values: byte strings, and [`Stored`] types.
 pub trait MapValue: sealed::Value + RecordType + 'static {
     /// A value that was read.
-    type Owned;
+    type Owned: Send + 'static;
     #[doc(hidden)]
     fn bytes(&self) -> &[u8];
     #[doc(hidden)]
@@ -57,7 +63,7 @@ impl MapValue for [u8] {
     }
 }
 
-impl<V: Stored> MapValue for V {
+impl<V: Stored + Send> MapValue for V {
     type Owned = V;
     fn bytes(&self) -> &[u8] {
         self.as_bytes()
@@ -134,6 +140,120 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub fn get_with<R>(&self, key: &K, read: impl FnOnce(&V::Owned) -> R) -> Result<Option<R>, Error> {
         Ok(self.get(key)?.as_ref().map(read))
     }
+    /// The values of many keys, in their order. Those that are not cached are read at the same time,
+    /// by jobs.
+    ///
+    /// ```
+    /// use fulgurite::Store;
+    ///
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("users.pool");
+    /// # let store = Store::at(&path).dram("16M").size("64M").open()?;
+    /// let users = store.map::<u64, [u8]>("users")?;
+    /// users.load([(1, &b"Ada"[..]), (2, b"Grace")])?;
+    /// let names = users.get_many([1, 7, 2])?;
+    /// assert_eq!(names, [Some(b"Ada".to_vec()), None, Some(b"Grace".to_vec())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Map::get`], [`Error::Job`] and [`Error::Submit`].
+    pub fn get_many<Q: Borrow<K>>(&self, keys: impl IntoIterator<Item = Q>) -> Result<Vec<Option<V::Owned>>, Error> {
+        let (mut values, mut cold) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        for key in keys {
+            let key = key.borrow().bytes();
+            let found = self.memory.run_here(|m| self.records.get_cached(m, key, &mut bytes))?;
+            values.push(match found {
+                Some(true) => Some(value_of::<V>(std::mem::take(&mut bytes))?),
+                Some(false) => None,
+                None => {
+                    cold.push((values.len(), key.to_vec()));
+                    None
+                }
+            });
+        }
+        let mut jobs = Vec::new();
+        while !cold.is_empty() {
+            let some = cold.split_off(cold.len() - cold.len().div_ceil(READS - jobs.len()));
+            let records = self.records.clone();
+            jobs.push(self.memory.submit(move |m| {
+                let read = |(at, key): (usize, Vec<u8>)| Ok((at, look_up::<K, V, _>(&records, m, &key)?));
+                some.into_iter().map(read).collect::<Result<Vec<_>, AccessError>>()
+            })?);
+        }
+        for job in jobs {
+            for (at, value) in job.wait()?? {
+                values[at] = value;
+            }
+        }
+        Ok(values)
+    }
+    /// [`Map::get`] for an asynchronous program: while flash is read, no thread waits. The read
+    /// begins with this call, in a job, which the future cancels when it is dropped.
+    ///
+    /// ```
+    /// use fulgurite::{Context, Error, Store};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("users.pool");
+    /// # let store = Store::at(&path).dram("16M").size("64M").open()?;
+    /// let users = store.map::<u64, [u8]>("users")?;
+    /// users.put(&42, b"Ada")?;
+    /// let name = users.get_async(&42);
+    /// // Any executor will do: here, a job's.
+    /// let name = store.run(|m: &mut Context| m.await_future(name))?;
+    /// assert_eq!(name?.as_deref(), Some(&b"Ada"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Map::get`], [`Error::Job`] and [`Error::Submit`].
+    pub fn get_async(
+        &self,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Owned>, Error>> + Send + 'static + use<K, V> {
+        let mut bytes = Vec::new();
+        let known = match self.memory.run_here(|m| self.records.get_cached(m, key.bytes(), &mut bytes)) {
+            Ok(Some(true)) => Ok(value_of::<V>(bytes).map(Some).map_err(Error::Access)),
+            Ok(Some(false)) => Ok(Ok(None)),
+            // A job that calls this may not run it here.
+            Ok(None) | Err(AccessError::OnWorker) => {
+                let (records, key) = (self.records.clone(), key.bytes().to_vec());
+                Err(self.memory.run_async(move |m| look_up::<K, V, _>(&records, m, &key)))
+            }
+            Err(error) => Ok(Err(error.into())),
+        };
+        async move {
+            match known {
+                Ok(found) => found,
+                Err(job) => job.await,
+            }
+        }
+    }
+    /// Puts many pairs, and makes them durable with all that was written before. Of several values
+    /// of one key the last one counts. Returns how many pairs there were. Several threads may load
+    /// parts of the data at the same time.
+    ///
+    /// # Errors
+    /// As [`Map::put`] and [`Fulgurite::sync`]. The pairs before are in the map then.
+    pub fn load<Q: Borrow<K>, W: Borrow<V>>(&self, pairs: impl IntoIterator<Item = (Q, W)>) -> Result<u64, Error> {
+        let (mut pairs, mut count) = (pairs.into_iter().peekable(), 0);
+        while pairs.peek().is_some() {
+            // The iterator may use the store.
+            let some: Vec<(Q, W)> = pairs.by_ref().take(TOGETHER).collect();
+            count += some.len() as u64;
+            let put =
+                |m: &mut Guest<'_>| some.iter().try_for_each(|(key, value)| self.set(m, key.borrow(), value.borrow()));
+            self.memory.run_here(put)?;
+        }
+        self.memory.sync()?;
+        Ok(count)
+    }
     /// Sets the value of a key.
     ///
     /// # Errors
@@ -207,19 +327,27 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized, M: Memory> Within<'_, K, V, M> {
     }
 }
 
+fn value_of<V: MapValue + ?Sized>(bytes: Vec<u8>) -> Result<V::Owned, AccessError> {
+    let (expected, got) = (size_of::<V::Owned>() as u64, bytes.len() as u64);
+    let damaged = AccessError::Corrupt { what: "length of a value", at: Address::NULL, expected, got };
+    V::of_bytes(bytes).ok_or(damaged)
+}
+fn look_up<K: MapKey + ?Sized, V: MapValue + ?Sized, M: Memory>(
+    records: &TypedRecords<K, V>,
+    memory: &mut M,
+    key: &[u8],
+) -> Result<Option<V::Owned>, AccessError> {
+    let mut bytes = Vec::new();
+    if records.get(memory, key, &mut bytes)? { value_of::<V>(bytes).map(Some) } else { Ok(None) }
+}
+
 /// What transactions do.
 impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Keyed for Map<K, V> {
     type Key = K;
     type Value = V::Owned;
     type New = V;
     fn look_up<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V::Owned>, AccessError> {
-        let mut bytes = Vec::new();
-        if !self.records.get(memory, key.bytes(), &mut bytes)? {
-            return Ok(None);
-        }
-        let (expected, got) = (size_of::<V::Owned>() as u64, bytes.len() as u64);
-        let damaged = AccessError::Corrupt { what: "length of a value", at: Address::NULL, expected, got };
-        V::of_bytes(bytes).ok_or(damaged).map(Some)
+        look_up(&self.records, memory, key.bytes())
     }
     fn set<M: Memory>(&self, memory: &mut M, key: &K, value: &V) -> Result<(), AccessError> {
         self.records.put(memory, key.bytes(), value.bytes()).map(drop)

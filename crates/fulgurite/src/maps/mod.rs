@@ -163,7 +163,8 @@ impl Store {
     }
 
     /// The map of this name, which is made where there is none. Keys are numbers, other [`Stored`]
-    /// types, or byte strings. Values are byte strings of up to 1 GiB, or [`Stored`] types.
+    /// types, or byte strings. Values are byte strings of up to half a mebibyte, or [`Stored`]
+    /// types.
     ///
     /// [`Stored`]: crate::Stored
     ///

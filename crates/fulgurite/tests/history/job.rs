@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Address, Context, Guest, Memory,
+    AccessError, Address, Context, Memory,
     latches::{Latch, VersionLatch},
-    runtime::Runtime,
+    runtime::{Guest, Runtime},
     views::{Pinned, Ptr, RawMemory, SUBPAGE_BYTES, ViewMut},
 };
 

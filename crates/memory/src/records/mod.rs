@@ -122,6 +122,8 @@ pub struct RecordCounts {
     pub reclaimed: u64,
     /// Records that were copied for that.
     pub copied: u64,
+    /// Segments that the log has.
+    pub segments: u64,
 }
 
 /// What a put or a removal knows of the record before.
@@ -188,7 +190,8 @@ impl RecordMap {
     /// What it has counted.
     pub fn counts(&self) -> RecordCounts {
         let [reclaimed, copied] = [&self.reclaimed, &self.copied].map(|count| count.load(Ordering::Relaxed));
-        RecordCounts { appended: self.log.appended(), reclaimed, copied }
+        let segments = self.log.segments(|segments| segments.len() as u64);
+        RecordCounts { appended: self.log.appended(), reclaimed, copied, segments }
     }
     /// Keys that it has.
     pub fn len(&self) -> u64 {
@@ -256,6 +259,26 @@ impl RecordMap {
             Found::Absent => Ok(false),
             Found::Cold(cold) => self.get_cold(memory, key, cold, into),
         }
+    }
+    /// As [`RecordMap::get`], without reading flash: none where that is needed.
+    ///
+    /// # Errors
+    /// As [`RecordMap::get`].
+    pub fn get_cached<M: Memory>(
+        &self,
+        memory: &mut M,
+        key: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<Option<bool>, AccessError> {
+        self.check(memory)?;
+        into.clear();
+        let key = self.key(key);
+        self.swings.of(key.hash.0).read_begin(memory)?;
+        Ok(match self.records.of(key.hash).get(key, |record| into.extend_from_slice(record.value)) {
+            Found::Here(()) => Some(true),
+            Found::Absent => Some(false),
+            Found::Cold(_) => None,
+        })
     }
     #[cold]
     fn get_cold<M: Memory>(
@@ -370,11 +393,11 @@ impl RecordMap {
         let key = self.key(key);
         let mut record = Vec::with_capacity(fulgurite_records::HEAD_BYTES_MAX + key.bytes.len() + value.len());
         Record::new(self.table, key.bytes, value).append(SEED, &mut record).expect("its lengths were checked");
-        let had = {
+        let had = self.reclaiming(memory, |memory| {
             let _section = memory.write_section()?;
             let _turn = self.turns.of(key.hash.0).lock(memory)?;
-            self.replace(memory, key, &record)?
-        };
+            self.replace(memory, key, &record)
+        })?;
         self.reclaim_if_due(memory)?;
         Ok(had)
     }
@@ -443,11 +466,11 @@ impl RecordMap {
             return self.change_staged(memory, key, None);
         }
         let key = self.key(key);
-        let removed = {
+        let removed = self.reclaiming(memory, |memory| {
             let _section = memory.write_section()?;
             let _turn = self.turns.of(key.hash.0).lock(memory)?;
-            self.take_out(memory, key)?
-        };
+            self.take_out(memory, key)
+        })?;
         self.reclaim_if_due(memory)?;
         Ok(removed)
     }

@@ -40,6 +40,20 @@ impl RecordMap {
         self.reclaim(memory).map(drop)
     }
 
+    /// What `change` returns. Where there is no space for the log, segments are reclaimed for it.
+    pub(super) fn reclaiming<M: Memory, R>(
+        &self,
+        memory: &mut M,
+        mut change: impl FnMut(&mut M) -> Result<R, AccessError>,
+    ) -> Result<R, AccessError> {
+        loop {
+            match change(memory) {
+                Err(AccessError::NoSpace { .. }) if self.reclaim(memory)? => {}
+                changed => return changed,
+            }
+        }
+    }
+
     /// Reclaims a segment. Returns whether there was one.
     ///
     /// # Errors

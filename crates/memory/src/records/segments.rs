@@ -184,12 +184,14 @@ impl Segments {
     pub fn has_too_many(&self, spare: usize, needed: u64) -> bool {
         self.all.len() > spare && self.live * 100 < self.records * needed
     }
-    /// After the needed records were counted: a segment whose records were not counted has no
-    /// others, and none is being filled.
+    /// After the needed records were counted: none is being filled. A segment that was, when the
+    /// program ended, is never filled up, so what it has no records for counts as dead.
     pub fn settle(&mut self) {
-        self.records = 0;
-        for segment in self.all.values_mut() {
-            (segment.records, segment.busy) = (segment.records.max(segment.live), false);
+        let (full, unknown): (Vec<&mut Segment>, Vec<_>) = self.all.values_mut().partition(|s| s.pages > 0);
+        self.records = full.iter().map(|segment| u64::from(segment.records)).sum();
+        let as_full = self.records.div_ceil(full.len().max(1) as u64) as u32;
+        for segment in unknown {
+            (segment.records, segment.busy) = (as_full.max(segment.live + 1), false);
             self.records += u64::from(segment.records);
         }
     }
