@@ -140,8 +140,8 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub fn get_with<R>(&self, key: &K, read: impl FnOnce(&V::Owned) -> R) -> Result<Option<R>, Error> {
         Ok(self.get(key)?.as_ref().map(read))
     }
-    /// The values of many keys, in their order. Those that are not cached are read at the same time,
-    /// by jobs.
+    /// The values of many keys, in their order. Those that are not cached are read at the same
+    /// time, by jobs.
     ///
     /// ```
     /// use fulgurite::Store;
