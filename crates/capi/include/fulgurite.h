@@ -205,6 +205,13 @@ typedef struct fulgurite_heap fulgurite_heap;
 typedef struct fulgurite_job fulgurite_job;
 
 /**
+ * Values of 0 bytes to half a mebibyte under byte strings of 0 bytes to 64 KiB, in no order. Any
+ * thread may use it, without a context: a value that is cached costs no switch of threads, and one
+ * that is not is read while this thread waits. Jobs cannot use it yet.
+ */
+typedef struct fulgurite_map fulgurite_map;
+
+/**
  * A pool of objects under a name, which outlive the program.
  */
 typedef struct fulgurite_object_pool fulgurite_object_pool;
@@ -532,6 +539,19 @@ fulgurite_status fulgurite_options_dram(fulgurite_options *options, const char *
 fulgurite_status fulgurite_options_dram_bytes(fulgurite_options *options, uint64_t bytes);
 
 /**
+ * Sets how much of the DRAM budget holds the keys and records of maps (fulgurite_map), as text. By
+ * default none, and the pool has no maps. At least a mebibyte.
+ *
+ * Fails with FULGURITE_BAD_OPTION when the text is no size.
+ */
+fulgurite_status fulgurite_options_record_cache(fulgurite_options *options, const char *size);
+
+/**
+ * Sets how much of the DRAM budget holds the keys and records of maps, in bytes.
+ */
+fulgurite_status fulgurite_options_record_cache_bytes(fulgurite_options *options, uint64_t bytes);
+
+/**
  * Sets how many threads run jobs.
  */
 fulgurite_status fulgurite_options_workers(fulgurite_options *options, size_t count);
@@ -702,6 +722,54 @@ fulgurite_status fulgurite_section_begin(fulgurite_context *context);
  * Fails with FULGURITE_INVALID_ARGUMENT when none is open.
  */
 fulgurite_status fulgurite_section_end(fulgurite_context *context);
+
+/**
+ * Opens the map of this name, or makes it where the name is new. The pool needs DRAM for records
+ * (fulgurite_options_record_cache()).
+ *
+ * Fails with FULGURITE_BAD_OPTION without that, with FULGURITE_WRONG_TYPE when the name leads to
+ * something else, with FULGURITE_NO_SPACE, FULGURITE_NO_POOL and FULGURITE_IN_A_JOB. Then `*map`
+ * is NULL.
+ */
+fulgurite_status fulgurite_map_open(fulgurite_pool *pool, const char *name, fulgurite_map **map);
+
+/**
+ * Frees a handle. The map stays in its pool. NULL is none.
+ */
+void fulgurite_map_free(fulgurite_map *map);
+
+/**
+ * Copies the value of a key into a buffer, and stores the value's length in `*length`.
+ *
+ * Fails with FULGURITE_NOT_FOUND, and with FULGURITE_BUFFER_TOO_SMALL when the value is longer
+ * than `capacity`: `*length` is stored, and the buffer has its beginning. `capacity` may be 0.
+ */
+fulgurite_status fulgurite_map_get(fulgurite_map *map,
+                                   const void *key,
+                                   size_t key_length,
+                                   void *buffer,
+                                   size_t capacity,
+                                   size_t *length);
+
+/**
+ * Sets the value of a key, whether or not it has one.
+ *
+ * Fails with FULGURITE_NO_SPACE, with FULGURITE_TOO_LONG, and with FULGURITE_NO_MEMORY when the
+ * keys of all maps have taken four fifths of the DRAM for records. The old value is still there
+ * then.
+ */
+fulgurite_status fulgurite_map_put(fulgurite_map *map,
+                                   const void *key,
+                                   size_t key_length,
+                                   const void *value,
+                                   size_t value_length);
+
+/**
+ * Removes a key and its value.
+ *
+ * Fails with FULGURITE_NOT_FOUND, and with FULGURITE_NO_SPACE.
+ */
+fulgurite_status fulgurite_map_remove(fulgurite_map *map, const void *key, size_t key_length);
 
 /**
  * Opens the blobs of this name, or makes them where the name is new, for `bytes` of keys and

@@ -111,7 +111,11 @@ fn of_access(error: &AccessError) -> fulgurite_status {
         AccessError::Poisoned | AccessError::MemoryPoisoned => FULGURITE_POISONED,
         AccessError::NoSpace { .. } | AccessError::PoolFull { .. } => FULGURITE_NO_SPACE,
         AccessError::TooLong { .. } => FULGURITE_TOO_LONG,
-        AccessError::OutOfFrames => FULGURITE_NO_MEMORY,
+        AccessError::OutOfFrames | AccessError::IndexFull { .. } => FULGURITE_NO_MEMORY,
+        AccessError::NoRecords => FULGURITE_BAD_OPTION,
+        AccessError::OnWorker => FULGURITE_IN_A_JOB,
+        AccessError::Nested | AccessError::TooManyThreads { .. } => FULGURITE_BUSY,
+        AccessError::NoBarrier => FULGURITE_NOT_PERMITTED,
         AccessError::StackExhausted { .. } => FULGURITE_STACK_OVERFLOW,
         AccessError::ShuttingDown => FULGURITE_CLOSED,
         AccessError::Forked => FULGURITE_FORKED,
@@ -161,7 +165,9 @@ fn of_sync(error: &SyncError) -> fulgurite_status {
         SyncError::Forked => FULGURITE_FORKED,
         SyncError::Version(error) => of_version(error),
         SyncError::NoSpace { .. } => FULGURITE_NO_SPACE,
-        SyncError::SectionOpen { .. } | SyncError::Busy { .. } => FULGURITE_BUSY,
+        SyncError::SectionOpen { .. } | SyncError::SectionOpenInThread { .. } | SyncError::Busy { .. } => {
+            FULGURITE_BUSY
+        }
         SyncError::Part { source, .. } => of_access(source),
         SyncError::PartDied { .. } | SyncError::Poisoned { .. } => FULGURITE_POISONED,
         _ => FULGURITE_FAILED,

@@ -45,6 +45,7 @@ pub struct fulgurite_options {
     fibers: usize,
     stack_bytes: usize,
     on_device: bool,
+    record_cache: Option<Size>,
 }
 
 impl fulgurite_options {
@@ -114,6 +115,9 @@ impl fulgurite_options {
         if self.on_device {
             builder = builder.on_device(None);
         }
+        if let Some(size) = &self.record_cache {
+            builder = builder.record_cache(size.clone());
+        }
         Ok((builder, keeps))
     }
 }
@@ -135,6 +139,7 @@ pub extern "C" fn fulgurite_options_new() -> *mut fulgurite_options {
         fibers: FIBERS,
         stack_bytes: STACK_BYTES,
         on_device: false,
+        record_cache: None,
     })
 }
 
@@ -291,6 +296,38 @@ pub unsafe extern "C" fn fulgurite_options_dram(
 pub unsafe extern "C" fn fulgurite_options_dram_bytes(options: *mut fulgurite_options, bytes: u64) -> fulgurite_status {
     let change = |options: &mut fulgurite_options| {
         options.dram = Size::from(bytes);
+        Ok(())
+    };
+    // SAFETY: the contract of the module `lib`.
+    unsafe { set(options, change) }
+}
+
+/// Sets how much of the DRAM budget holds the keys and records of maps (fulgurite_map), as text. By
+/// default none, and the pool has no maps. At least a mebibyte.
+///
+/// Fails with FULGURITE_BAD_OPTION when the text is no size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_options_record_cache(
+    options: *mut fulgurite_options,
+    size: *const c_char,
+) -> fulgurite_status {
+    let change = |options: &mut fulgurite_options| {
+        // SAFETY: the contract of the module `lib`.
+        options.record_cache = Some(size_of(unsafe { argument::text(size, "size") }?)?);
+        Ok(())
+    };
+    // SAFETY: the contract of the module `lib`.
+    unsafe { set(options, change) }
+}
+
+/// Sets how much of the DRAM budget holds the keys and records of maps, in bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fulgurite_options_record_cache_bytes(
+    options: *mut fulgurite_options,
+    bytes: u64,
+) -> fulgurite_status {
+    let change = |options: &mut fulgurite_options| {
+        options.record_cache = Some(Size::from(bytes));
         Ok(())
     };
     // SAFETY: the contract of the module `lib`.

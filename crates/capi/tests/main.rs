@@ -4,6 +4,7 @@ mod calls;
 mod conform_calls;
 mod conform_examples;
 mod conform_header;
+mod conform_maps;
 mod regression_forks;
 mod regression_messages;
 mod regression_surroundings;

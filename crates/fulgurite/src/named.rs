@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fulgurite_memory::{
-    AccessError, Array, BPlusTree, Blobs, Container, HashMap, Heap, KeyHash, Masstree, OrderedBlobs, Ptr, Region,
-    RootEntry, RootError, Stored, VersionLatch,
+    AccessError, Array, BPlusTree, Blobs, Container, HashMap, Heap, KeyHash, Masstree, OrderedBlobs, Ptr, RecordType,
+    Region, RootEntry, RootError, Stored, TypedRecords, VersionLatch,
 };
 use fulgurite_runtime::Context;
 
@@ -13,6 +13,8 @@ use crate::registry::{Handle, LATCHES, hold};
 use crate::store::Store;
 use crate::{Error, Fulgurite, Size};
 
+/// Bytes of the heap that new records are made with. It grows with them.
+const RECORD_HEAP_BYTES: u64 = 2 << 20;
 const SUBPAGE: u64 = fulgurite_memory::SUBPAGE_BYTES as u64;
 /// A removal goes on by itself until this number of syncs in a row brought no room for it.
 const SYNCS_MOST: u32 = 3;
@@ -283,6 +285,40 @@ impl Named<'_> {
             })
         })?;
         Ok(made?)
+    }
+
+    /// Keys and values as records, with their index in DRAM. [`Store::map`](crate::Store::map) is
+    /// the convenient front of these. The memory needs DRAM for them
+    /// ([`Builder::record_cache`](crate::Builder::record_cache)).
+    ///
+    /// ```
+    /// use fulgurite::{Fulgurite, Medium};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("users.pool");
+    /// let builder = Fulgurite::builder(Medium::new_pool(&path, "32M")).dram("8M");
+    /// let memory = builder.record_cache("2M").start()?;
+    /// let users = memory.named("users").records::<u64, [u8]>()?;
+    /// memory.run(|m| users.put(m, &42_u64.to_le_bytes(), b"Ada"))?;
+    /// let mut name = Vec::new();
+    /// assert!(memory.run_here(|m| users.get(m, &42_u64.to_le_bytes(), &mut name))?);
+    /// assert_eq!(name, b"Ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`], [`AccessError::NoRecords`], and [`Error::Random`].
+    pub fn records<K, V>(&self) -> Result<Handle<TypedRecords<K, V>>, Error>
+    where
+        K: RecordType + ?Sized + 'static,
+        V: RecordType + ?Sized + 'static,
+    {
+        let secret = fulgurite_sys::random_bytes::<16>().map_err(Error::Random)?;
+        let halves = [secret.first_chunk(), secret.last_chunk()];
+        let secret = halves.map(|half| u64::from_le_bytes(*half.expect("it is as long")));
+        self.container(RECORD_HEAP_BYTES, 0, move |m, heap, _| TypedRecords::create(m, heap.clone(), secret))
     }
 
     /// Whatever `make` makes in a new heap and a region of such sizes, for containers of a

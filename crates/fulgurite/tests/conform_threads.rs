@@ -48,7 +48,7 @@ fn a_store_is_made_and_found_again() {
         users.put(&42, b"Ada").unwrap();
         users.put(&43, b"").unwrap();
         pages.put(b"/about", &7).unwrap();
-        assert_eq!(users.get_with(&42, Vec::len).unwrap(), Some(3));
+        assert_eq!(users.get_with(&42, <[u8]>::len).unwrap(), Some(3));
         let token = store.sync().unwrap();
         users.put(&42, b"Grace").unwrap();
         assert!(pages.remove(b"/about").unwrap() && !pages.remove(b"/about").unwrap());
@@ -86,7 +86,11 @@ fn many_values_are_loaded_and_read_at_once() {
             assert_eq!(found, (*key < keys).then(|| value(*key, number(*key))), "round {round}: key {key}");
         }
     }
-    assert!(store.statistics().device.reads > 1000, "{:?}", store.statistics().device);
+    let (reads, records) = (store.statistics().device.reads, store.statistics().records);
+    assert!(reads > 1000 && records.misses > 1000 && records.hits > 500 && records.absent > 0, "{reads}, {records:?}");
+    assert!(records.index_bytes >= 8 * keys && records.index_bytes + records.cached_bytes <= 4 << 20, "{records:?}");
+    let text = store.statistics().prometheus();
+    assert!(text.contains(&format!("\nfulgurite_record_misses_total {}\n", records.misses)), "{text}");
     // Futures of a thread, and of a job.
     let asked = || (0..keys).step_by(100).map(|key| (key, map.get_async(&key)));
     let mut futures: Vec<_> = asked().collect();
@@ -253,6 +257,14 @@ fn what_a_thread_may_not_do_is_an_error_at_once() {
     let (store, other) = (new(&directory), new(&other_directory));
     let (map, others) = (values(&store), values(&other));
     others.put(&1, b"one").unwrap();
+    // What is shown is under a lock, which another read might need.
+    map.put(&1, b"one").unwrap();
+    let transaction = || store.transaction(|t| t.get(&map, &1));
+    let in_a_read = map.get_with(&1, |_| (map.get(&2), others.get(&1), transaction())).unwrap().unwrap();
+    assert!(matches!(in_a_read.0, Err(Error::Access(AccessError::Nested))), "{in_a_read:?}");
+    assert!(matches!(in_a_read.1, Err(Error::Access(AccessError::Nested))), "{in_a_read:?}");
+    assert!(matches!(in_a_read.2, Err(Error::Access(AccessError::Nested))), "{in_a_read:?}");
+    assert!(map.remove(&1).unwrap());
     // In a job, which has a memory of its own.
     let in_job = store.run(|_| Ok(map.get(&1).unwrap_err().to_string())).unwrap();
     assert!(in_job.contains("job's context"), "{in_job}");

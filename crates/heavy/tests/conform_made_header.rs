@@ -6,12 +6,13 @@ use std::path::Path;
 
 const CAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 /// Sources of the interface, in the order of the header.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "status",
     "failure",
     "options",
     "pool",
     "context",
+    "map",
     "blobs",
     "u64_blobs",
     "region",

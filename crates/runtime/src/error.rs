@@ -78,7 +78,7 @@ pub enum AccessError {
     #[error("a {what} of {bytes} bytes is too long: {most} are the most; divide it")]
     TooLong { what: &'static str, bytes: u64, most: u64 },
     /// The memory has no DRAM for maps of records.
-    #[error("this memory has no DRAM for maps of records; give it some (runtime::Builder::records)")]
+    #[error("this memory has no DRAM for maps of records; give it some when it is opened (Builder::record_cache)")]
     NoRecords,
     /// The index of the maps of records takes all DRAM that it may have.
     #[error(

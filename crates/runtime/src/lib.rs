@@ -58,6 +58,8 @@ pub use records::Records;
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;
-pub use stats::{Counts, Statistics, WorkerStatistics};
+pub use stats::{Counts, RecordStatistics, Statistics, WorkerStatistics};
 pub use sync::{Durable, StateHeld, Synced};
+#[doc(hidden)]
+pub use thread::Holding;
 pub use thread::on_worker;

@@ -6,8 +6,10 @@ use crossbeam_utils::CachePadded;
 use fulgurite_records::{CACHE_BYTES_MIN, Counts, KeyHash, NoDram, SHARD_BITS, Shard, TableId};
 use parking_lot::{Mutex, MutexGuard};
 
-/// How much of a shard's DRAM its index may take.
-const INDEX_SHARE: usize = 2;
+/// How much of a shard's DRAM its index may take: four fifths.
+fn index_bytes_max(shard_bytes: usize) -> usize {
+    shard_bytes / 5 * 4
+}
 /// The least DRAM of a shard.
 const SHARD_BYTES_MIN: usize = 16 << 10;
 
@@ -30,11 +32,11 @@ impl Records {
     /// The least DRAM of all.
     pub const BYTES_MIN: u64 = (Records::SHARDS * SHARD_BYTES_MIN) as u64;
 
-    /// Empty, with `bytes` bytes of DRAM, of which the index may take a half.
+    /// Empty, with `bytes` bytes of DRAM, of which the index may take four fifths.
     pub fn new(bytes: u64) -> Records {
         let shard_bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / Records::SHARDS;
         let shard_bytes = shard_bytes.max(SHARD_BYTES_MIN);
-        let index_max = shard_bytes / INDEX_SHARE;
+        let index_max = index_bytes_max(shard_bytes);
         let shard = || CachePadded::new(Mutex::new(Shard::new(Records::cache_bytes_of(shard_bytes, 0), index_max)));
         Records { shards: (0..Records::SHARDS).map(|_| shard()).collect(), shard_bytes }
     }

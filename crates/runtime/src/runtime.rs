@@ -22,7 +22,7 @@ use crate::mailbox::Message;
 use crate::objects::Objects;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
-use crate::stats::{Statistics, WorkerStatistics};
+use crate::stats::{RecordStatistics, Statistics, WorkerStatistics};
 use crate::sync::Durable;
 use crate::thread::{assert_foreign, on_worker};
 use crate::worker::Worker;
@@ -383,6 +383,7 @@ impl Runtime {
                 workers,
                 dram_bytes: self.dram_bytes(),
                 device: fulgurite_flash::DeviceCounters::default(),
+                records: RecordStatistics::default(),
             };
         }
         let replies = self.shared.ask(|reply| Message::Statistics { reset, reply });
@@ -400,7 +401,9 @@ impl Runtime {
                 Err(_) => last.clone(),
             })
             .collect();
-        Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
+        let records =
+            self.shared.records.as_ref().map_or_else(RecordStatistics::default, |it| RecordStatistics::of(it));
+        Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters(), records }
     }
 
     /// Writes all dirty frames back and flushes the medium. Concurrent writes may stay dirty. Where

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
+use crate::records::Records;
+
 /// What one worker has counted since it started or since the last reset.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -156,6 +158,34 @@ impl WorkerStatistics {
     }
 }
 
+/// What maps of records have counted since the start, and the DRAM that they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordStatistics {
+    /// Look-ups whose record was in DRAM.
+    pub hits: u64,
+    /// Look-ups that needed flash.
+    pub misses: u64,
+    /// Look-ups of keys that the index does not have.
+    pub absent: u64,
+    /// Records that were read from flash and had left DRAM a short time ago.
+    pub returned: u64,
+    /// Records that left DRAM.
+    pub evicted: u64,
+    /// DRAM of the index, in bytes.
+    pub index_bytes: u64,
+    /// DRAM of the cached records, in bytes.
+    pub cached_bytes: u64,
+}
+
+impl RecordStatistics {
+    pub(crate) fn of(records: &Records) -> RecordStatistics {
+        let (counts, index_bytes, cached_bytes) = records.counts();
+        let fulgurite_records::Counts { hits, misses, absent, returned, evicted } = counts;
+        RecordStatistics { hits, misses, absent, returned, evicted, index_bytes, cached_bytes }
+    }
+}
+
 /// What a runtime has counted.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -166,6 +196,8 @@ pub struct Statistics {
     pub dram_bytes: u64,
     /// Of the medium.
     pub device: fulgurite_flash::DeviceCounters,
+    /// Of maps of records.
+    pub records: RecordStatistics,
 }
 
 impl Statistics {
@@ -222,8 +254,27 @@ impl Statistics {
             let _ = writeln!(out, "# HELP fulgurite_{name}_total {help}");
             let _ = writeln!(out, "# TYPE fulgurite_{name}_total counter\nfulgurite_{name}_total {value}");
         }
-        let _ = writeln!(out, "# HELP fulgurite_dram_bytes The DRAM budget.");
-        let _ = writeln!(out, "# TYPE fulgurite_dram_bytes gauge\nfulgurite_dram_bytes {}", self.dram_bytes);
+        let r = &self.records;
+        let records = [
+            ("record_hits", "Look-ups in maps whose record was in DRAM.", r.hits),
+            ("record_misses", "Look-ups in maps that needed flash.", r.misses),
+            ("record_absent", "Look-ups in maps of keys that they do not have.", r.absent),
+            ("record_returned", "Records read from flash that had left DRAM a short time ago.", r.returned),
+            ("record_evicted", "Records that left DRAM.", r.evicted),
+        ];
+        for (name, help, value) in records {
+            let _ = writeln!(out, "# HELP fulgurite_{name}_total {help}");
+            let _ = writeln!(out, "# TYPE fulgurite_{name}_total counter\nfulgurite_{name}_total {value}");
+        }
+        let gauges = [
+            ("record_index_bytes", "DRAM of the index of maps.", r.index_bytes),
+            ("record_cached_bytes", "DRAM of the cached records of maps.", r.cached_bytes),
+            ("dram_bytes", "The DRAM budget.", self.dram_bytes),
+        ];
+        for (name, help, value) in gauges {
+            let _ = writeln!(out, "# HELP fulgurite_{name} {help}");
+            let _ = writeln!(out, "# TYPE fulgurite_{name} gauge\nfulgurite_{name} {value}");
+        }
         out
     }
 }

@@ -1,15 +1,61 @@
 //! What a thread is to the runtime: one that runs a worker, or another.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+
 use fulgurite_sys::workers;
 
-thread_local! {
-    /// Whether this thread runs a worker.
-    static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Free,
+    /// It runs a worker.
+    Worker,
+    /// It holds a lock that others wait for: see [`Holding`].
+    Holding,
 }
 
-/// Whether this thread runs a worker: what waits for jobs cannot be called here.
-pub fn on_worker() -> bool {
+thread_local! {
+    static CURRENT: Cell<Standing> = const { Cell::new(Standing::Free) };
+}
+
+/// What this thread is now.
+#[inline]
+pub(crate) fn standing() -> Standing {
     CURRENT.get()
+}
+
+/// Whether this thread runs a worker, or holds a lock that others wait for: what waits for jobs
+/// cannot be called here.
+pub fn on_worker() -> bool {
+    CURRENT.get() != Standing::Free
+}
+
+/// While it lives, this thread shows data under a lock to code of the program, which can begin no
+/// operation meanwhile: it might need that lock.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Holding {
+    was: Standing,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Holding {
+    /// From now on.
+    #[inline]
+    pub fn begin() -> Holding {
+        let was = CURRENT.get();
+        if was == Standing::Free {
+            CURRENT.set(Standing::Holding);
+        }
+        Holding { was, not_send: PhantomData }
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        CURRENT.set(self.was);
+    }
 }
 
 /// Refuses what would make a worker wait for itself.
@@ -28,14 +74,14 @@ pub(crate) struct WorkerThread {
 
 impl WorkerThread {
     pub(crate) fn new() -> WorkerThread {
-        CURRENT.set(true);
+        CURRENT.set(Standing::Worker);
         WorkerThread { _mark: workers::mark() }
     }
 }
 
 impl Drop for WorkerThread {
     fn drop(&mut self) {
-        CURRENT.set(false);
+        CURRENT.set(Standing::Free);
         if std::thread::panicking() {
             give_up();
         }

@@ -216,6 +216,20 @@ fn the_text_says_what_the_numbers_say() {
         );
         known.insert(name);
     }
+    // There are no maps here.
+    for (name, kind) in [
+        ("hits_total", "counter"),
+        ("misses_total", "counter"),
+        ("absent_total", "counter"),
+        ("returned_total", "counter"),
+        ("evicted_total", "counter"),
+        ("index_bytes", "gauge"),
+        ("cached_bytes", "gauge"),
+    ] {
+        let name = format!("fulgurite_record_{name}");
+        assert_eq!((families[&name].kind.as_str(), families[&name].value("", &[])), (kind, 0.0), "{name}");
+        known.insert(name);
+    }
     let dram = &families["fulgurite_dram_bytes"];
     assert_eq!((dram.kind.as_str(), dram.value("", &[])), ("gauge", (3 << 20) as f64));
     known.insert("fulgurite_dram_bytes".to_owned());

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fulgurite_memory::{AccessError, Address, Keyed, Memory, RecordType, TypedRecords};
-use fulgurite_runtime::Guest;
+use fulgurite_runtime::{Guest, Holding};
 
 use crate::registry::Handle;
 use crate::{Error, Fulgurite, Stored};
@@ -13,8 +13,6 @@ use crate::{Error, Fulgurite, Stored};
 const READS: usize = 32;
 /// Pairs that [`Map::load`] puts in one operation.
 const TOGETHER: usize = 64;
-/// Bytes of the heap that a new map is made with. It grows with the map.
-const HEAP_BYTES: u64 = 2 << 20;
 
 mod sealed {
     pub trait Key {}
@@ -51,6 +49,8 @@ pub trait MapValue: sealed::Value + RecordType + 'static {
     fn bytes(&self) -> &[u8];
     #[doc(hidden)]
     fn of_bytes(bytes: Vec<u8>) -> Option<Self::Owned>;
+    #[doc(hidden)]
+    fn see<R>(bytes: &[u8], read: impl FnOnce(&Self) -> R) -> Result<R, AccessError>;
 }
 
 impl MapValue for [u8] {
@@ -61,6 +61,9 @@ impl MapValue for [u8] {
     fn of_bytes(bytes: Vec<u8>) -> Option<Vec<u8>> {
         Some(bytes)
     }
+    fn see<R>(bytes: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<R, AccessError> {
+        Ok(read(bytes))
+    }
 }
 
 impl<V: Stored + Send> MapValue for V {
@@ -70,6 +73,10 @@ impl<V: Stored + Send> MapValue for V {
     }
     fn of_bytes(bytes: Vec<u8>) -> Option<V> {
         V::read_from_bytes(&bytes).ok()
+    }
+    fn see<R>(bytes: &[u8], read: impl FnOnce(&V) -> R) -> Result<R, AccessError> {
+        let value = V::read_from_bytes(bytes).map_err(|_| wrong_length::<V>(bytes.len()))?;
+        Ok(read(&value))
     }
 }
 
@@ -106,13 +113,7 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> std::fmt::Debug for Map<K, V> {
 
 impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub(super) fn open(memory: &Arc<Fulgurite>, name: &str) -> Result<Map<K, V>, Error> {
-        let secret = fulgurite_sys::random_bytes::<16>().map_err(Error::Random)?;
-        let halves = [secret.first_chunk(), secret.last_chunk()];
-        let secret = halves.map(|half| u64::from_le_bytes(*half.expect("it is as long")));
-        let records = memory
-            .named(name)
-            .container(HEAP_BYTES, 0, move |m, heap, _| TypedRecords::<K, V>::create(m, heap.clone(), secret))?;
-        Ok(Map { memory: memory.clone(), records })
+        Ok(Map { memory: memory.clone(), records: memory.named(name).records()? })
     }
 
     /// The value of a key, copied out.
@@ -132,13 +133,32 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized> Map<K, V> {
     pub fn get_into(&self, key: &K, into: &mut Vec<u8>) -> Result<bool, Error> {
         Ok(self.memory.run_here(|m| self.records.get(m, key.bytes(), into))?)
     }
-    /// What `read` makes of the value of a key. The thread is in no operation meanwhile, so `read`
-    /// may use the store.
+    /// What `read` makes of the value of a key, which is not copied. `read` runs under a lock, so
+    /// it should be short, and it can use no store: that is refused with [`AccessError::Nested`].
+    ///
+    /// ```
+    /// use fulgurite::Store;
+    ///
+    /// # fn main() -> Result<(), fulgurite::Error> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("users.pool");
+    /// # let store = Store::at(&path).dram("16M").size("64M").open()?;
+    /// let users = store.map::<u64, [u8]>("users")?;
+    /// users.put(&42, b"Ada")?;
+    /// assert_eq!(users.get_with(&42, |name| name.len())?, Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Map::get`].
-    pub fn get_with<R>(&self, key: &K, read: impl FnOnce(&V::Owned) -> R) -> Result<Option<R>, Error> {
-        Ok(self.get(key)?.as_ref().map(read))
+    pub fn get_with<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Result<Option<R>, Error> {
+        let see = |value: &[u8]| {
+            let _holding = Holding::begin();
+            V::see(value, read)
+        };
+        let seen = self.memory.run_here(|m| self.records.get_with(m, key.bytes(), see))?;
+        Ok(seen.transpose()?)
     }
     /// The values of many keys, in their order. Those that are not cached are read at the same
     /// time, by jobs.
@@ -328,9 +348,12 @@ impl<K: MapKey + ?Sized, V: MapValue + ?Sized, M: Memory> Within<'_, K, V, M> {
 }
 
 fn value_of<V: MapValue + ?Sized>(bytes: Vec<u8>) -> Result<V::Owned, AccessError> {
-    let (expected, got) = (size_of::<V::Owned>() as u64, bytes.len() as u64);
-    let damaged = AccessError::Corrupt { what: "length of a value", at: Address::NULL, expected, got };
+    let damaged = wrong_length::<V::Owned>(bytes.len());
     V::of_bytes(bytes).ok_or(damaged)
+}
+fn wrong_length<T>(got: usize) -> AccessError {
+    let (expected, got) = (size_of::<T>() as u64, got as u64);
+    AccessError::Corrupt { what: "length of a value", at: Address::NULL, expected, got }
 }
 fn look_up<K: MapKey + ?Sized, V: MapValue + ?Sized, M: Memory>(
     records: &TypedRecords<K, V>,

@@ -18,8 +18,16 @@ pub use map::{Map, MapKey, MapValue, Within};
 const DRAM_BYTES: u64 = 512 << 20;
 /// What a store may grow to by default.
 const SIZE_BYTES: u64 = 16 << 30;
+/// What of a small store's DRAM is not for records.
+const FRAME_BYTES_MIN: u64 = 4 << 20;
 /// What a new one has at first.
 const FIRST_BYTES: u64 = 64 << 20;
+
+/// What of a store's DRAM its records take, so that the index may take half of the DRAM. The rest
+/// is tables, stacks, and the frames that the log is written from.
+fn record_bytes(dram: u64) -> u64 {
+    (dram / 8 * 5).min(dram.saturating_sub(FRAME_BYTES_MIN)).max(1 << 20)
+}
 
 /// Data in a file that outlives the program, in maps. Any thread reads and writes them by itself.
 ///
@@ -129,8 +137,7 @@ impl StoreOptions {
         };
         let first = FIRST_BYTES.min(limit);
         let mut builder = Fulgurite::builder(Medium::pool_or_new(&self.path, first)).dram(dram);
-        // Records, and the frames that the log is written from.
-        builder = builder.durability(self.durability).record_cache(dram / 2);
+        builder = builder.durability(self.durability).record_cache(record_bytes(dram));
         // One that is as large as that already stays so.
         let has = std::fs::metadata(&self.path).map_or(first, |found| found.len());
         if limit > has {

@@ -246,18 +246,34 @@ impl RecordMap {
     /// [`AccessError::OtherMemory`]; what the memory says.
     #[inline]
     pub fn get<M: Memory>(&self, memory: &mut M, key: &[u8], into: &mut Vec<u8>) -> Result<bool, AccessError> {
+        into.clear();
+        Ok(self.get_with(memory, key, |value| into.extend_from_slice(value))?.is_some())
+    }
+    /// What `read` makes of the value of a key. It runs under a lock, so it must not wait, and use
+    /// no map.
+    ///
+    /// # Errors
+    /// As [`RecordMap::get`].
+    #[inline]
+    pub fn get_with<M: Memory, R>(
+        &self,
+        memory: &mut M,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, AccessError> {
         if M::TRACKED {
-            return self.get_staged(memory, key, into);
+            let mut value = Vec::new();
+            return Ok(self.get_staged(memory, key, &mut value)?.then(|| read(&value)));
         }
         self.check(memory)?;
-        into.clear();
         let key = self.key(key);
         self.swings.of(key.hash.0).read_begin(memory)?;
-        let found = self.records.of(key.hash).get(key, |record| into.extend_from_slice(record.value));
+        let mut read = Some(read);
+        let found = self.records.of(key.hash).get(key, |record| show(&mut read, record.value));
         match found {
-            Found::Here(()) => Ok(true),
-            Found::Absent => Ok(false),
-            Found::Cold(cold) => self.get_cold(memory, key, cold, into),
+            Found::Here(made) => Ok(Some(made)),
+            Found::Absent => Ok(None),
+            Found::Cold(cold) => self.get_cold(memory, key, cold, read),
         }
     }
     /// As [`RecordMap::get`], without reading flash: none where that is needed.
@@ -281,13 +297,13 @@ impl RecordMap {
         })
     }
     #[cold]
-    fn get_cold<M: Memory>(
+    fn get_cold<M: Memory, R>(
         &self,
         memory: &mut M,
         key: KeyRef<'_>,
         mut cold: Cold,
-        into: &mut Vec<u8>,
-    ) -> Result<bool, AccessError> {
+        mut read: Option<impl FnOnce(&[u8]) -> R>,
+    ) -> Result<Option<R>, AccessError> {
         let mut record = Vec::new();
         loop {
             let roll_backs = memory.roll_backs();
@@ -295,18 +311,18 @@ impl RecordMap {
                 if !self.read(memory, key, candidate.location(), &mut record)? || memory.roll_backs() != roll_backs {
                     continue;
                 }
-                into.extend_from_slice(Record::view(&record).map_err(|_| damaged(candidate.location()))?.value);
+                let value = Record::view(&record).map_err(|_| damaged(candidate.location()))?.value;
                 self.records.of(key.hash).admit(key, candidate, &record);
-                return Ok(true);
+                return Ok(Some(show(&mut read, value)));
             }
             // None of them is the key's, or the record was moved or written meanwhile.
             let mut shard = self.records.of(key.hash);
             if memory.roll_backs() == roll_backs && shard.is_absent(key, &cold) {
-                return Ok(false);
+                return Ok(None);
             }
-            match shard.get(key, |record| into.extend_from_slice(record.value)) {
-                Found::Here(()) => return Ok(true),
-                Found::Absent => return Ok(false),
+            match shard.get(key, |record| show(&mut read, record.value)) {
+                Found::Here(made) => return Ok(Some(made)),
+                Found::Absent => return Ok(None),
                 Found::Cold(others) => cold = others,
             }
         }
@@ -529,4 +545,9 @@ fn no_dram(refused: Refused) -> AccessError {
         Refused::NoDram(full) => AccessError::IndexFull { bytes: full.needed as u64, most: full.allowed as u64 },
         _ => AccessError::Corrupt { what: "index of a map", at: Address::NULL, expected: 1, got: 0 },
     }
+}
+
+/// Shows a value to what was to see it.
+fn show<R>(read: &mut Option<impl FnOnce(&[u8]) -> R>, value: &[u8]) -> R {
+    (read.take().expect("a value is shown once"))(value)
 }

@@ -34,7 +34,7 @@ use crate::mailbox::{Message, Wake};
 use crate::parking;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
-use crate::thread::on_worker;
+use crate::thread::{Standing, standing};
 use seats::{DEPTH, SEATS_MAX, Seat, Seats};
 
 pub use pins::GuestPin;
@@ -72,8 +72,10 @@ impl Runtime {
     /// the closure of another operation. [`AccessError::TooManyThreads`]. [`AccessError::Forked`].
     pub fn run_here<T, E: From<AccessError>>(&self, code: impl FnOnce(&mut Guest<'_>) -> Result<T, E>) -> Result<T, E> {
         let shared = &self.shared;
-        if on_worker() {
-            return Err(AccessError::OnWorker.into());
+        match standing() {
+            Standing::Free => {}
+            Standing::Worker => return Err(AccessError::OnWorker.into()),
+            Standing::Holding => return Err(AccessError::Nested.into()),
         }
         if !shared.process.is_current() {
             return Err(AccessError::Forked.into());
