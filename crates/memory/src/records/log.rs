@@ -31,6 +31,8 @@ use crate::{ByKind, Heap, Latch, Memory, VersionLatch};
 
 /// Pages of a segment by default: a mebibyte.
 pub const SEGMENT_PAGES: u32 = 256;
+/// Segments from which on one is kept in reserve.
+const MANY: usize = 4;
 /// The fewest.
 pub const SEGMENT_PAGES_MIN: u32 = 4;
 /// The longest record in a log whose segments have as many pages, in bytes: half of a segment.
@@ -121,6 +123,9 @@ struct State {
     segments: Segments,
     main: Option<Tail>,
     copies: Option<Tail>,
+    /// An empty segment for copies, where the log has many: by its first page. It makes room for
+    /// reclaim where there is no other.
+    reserve: Option<u32>,
     /// Entries for which the segment that is being filled has no room. The next one begins with
     /// them.
     waiting: Vec<Stored>,
@@ -159,7 +164,14 @@ impl Log {
             turn: VersionLatch::default(),
             copies_turn: VersionLatch::default(),
             list_turn: VersionLatch::default(),
-            state: Mutex::new(State { segments, main: None, copies: None, waiting: Vec::new(), appended: 0 }),
+            state: Mutex::new(State {
+                segments,
+                main: None,
+                copies: None,
+                reserve: None,
+                waiting: Vec::new(),
+                appended: 0,
+            }),
         }
     }
     fn segment_bytes(&self) -> usize {
@@ -191,7 +203,7 @@ impl Log {
     /// After a roll back: the segments are these, and what was appended since is gone.
     pub fn become_other(&self, segments: Segments) {
         let mut state = self.state();
-        (state.segments, state.main, state.copies) = (segments, None, None);
+        (state.segments, state.main, state.copies, state.reserve) = (segments, None, None, None);
         state.waiting.clear();
         self.turn.disturb(false);
         self.copies_turn.disturb(false);
@@ -326,15 +338,42 @@ impl Log {
     fn begin_segment<M: Memory>(&self, memory: &mut M, which: Which) -> Result<(), AccessError> {
         self.end_segment(memory, which)?;
         let _list = self.list_turn.lock(memory)?;
+        let (reserve, has_many) = {
+            let state = self.state();
+            (state.reserve, state.segments.len() >= MANY)
+        };
+        let first = match reserve {
+            Some(first) if which == Which::Copies => first,
+            None if which != Which::Copies && has_many => {
+                let first = self.make_segment(memory, Which::Copies)?;
+                self.state().reserve = Some(first);
+                self.make_segment(memory, which)?
+            }
+            _ => self.make_segment(memory, which)?,
+        };
+        let mut state = self.state();
+        let number = state.segments.at(first).expect("it was made").number;
+        let mut tail = Tail::new(self.pages, first, number);
+        if which == Which::Copies {
+            state.reserve = state.reserve.filter(|reserve| *reserve != first);
+        } else {
+            tail.entries = std::mem::take(&mut state.waiting);
+        }
+        *state.tail(which) = Some(tail);
+        Ok(())
+    }
+    /// Makes an empty segment. Returns its first page.
+    fn make_segment<M: Memory>(&self, memory: &mut M, which: Which) -> Result<u32, AccessError> {
         let address = self.heap.allocate(memory, self.segment_bytes())?;
-        let begun = self.enter_segment(memory, which, address);
-        if begun.is_err() {
+        let made = self.enter_segment(memory, which, address);
+        if made.is_err() {
             // What cannot be given back is lost, as after any failed free.
             let _ = self.heap.free(memory, address, self.segment_bytes());
         }
-        begun
+        made
     }
-    fn enter_segment<M: Memory>(&self, memory: &mut M, which: Which, address: Address) -> Result<(), AccessError> {
+    /// Enters an empty segment into the list. Returns its first page.
+    fn enter_segment<M: Memory>(&self, memory: &mut M, which: Which, address: Address) -> Result<u32, AccessError> {
         let Some(first) = page_of(address).filter(|first| first.number().checked_add(self.pages).is_some()) else {
             return Err(AccessError::OutOfRange { at: address });
         };
@@ -358,14 +397,8 @@ impl Log {
             self.state().segments.give_slot_back(slot);
             return Err(error);
         }
-        let mut state = self.state();
-        state.segments.insert(segment);
-        let mut tail = Tail::new(self.pages, first.number(), segment.number);
-        if which != Which::Copies {
-            tail.entries = std::mem::take(&mut state.waiting);
-        }
-        *state.tail(which) = Some(tail);
-        Ok(())
+        self.state().segments.insert(segment);
+        Ok(first.number())
     }
     /// Ends the segment of a tail: its entries and its slot are written. The caller has the turn.
     fn end_segment<M: Memory>(&self, memory: &mut M, which: Which) -> Result<(), AccessError> {
@@ -452,7 +485,15 @@ impl Log {
             (segment, state.segments.slot_at(segment.slot()))
         };
         memory.write_bytes(at, &[0; super::segments::SLOT_BYTES])?;
-        self.state().segments.remove(first);
+        let keeps = {
+            let mut state = self.state();
+            state.segments.remove(first);
+            state.reserve.is_none() && state.segments.len() >= MANY
+        };
+        if keeps && let Ok(first) = self.enter_segment(memory, Which::Copies, segment.address) {
+            self.state().reserve = Some(first);
+            return Ok(());
+        }
         self.heap.free(memory, segment.address, self.segment_bytes())
     }
 }

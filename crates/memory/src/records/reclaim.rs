@@ -5,6 +5,7 @@
 //! does not cover stays, because its entries are needed to make the index again.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_records::{KeyHash, LogPage, Record};
@@ -22,8 +23,19 @@ const SPARE: usize = 8;
 /// Records that are needed of a hundred in the log, at least.
 const NEEDED: u64 = 60;
 
-/// While it lives, this thread or fiber reclaims, and no other.
+/// How long a change waits for space, at most, and between two checks.
+const PATIENCE: Duration = Duration::from_secs(2);
+const CHECK: Duration = Duration::from_micros(500);
+
+/// While it lives, this thread or fiber reclaims, and no other: what one segment needs is kept in
+/// reserve, and not more.
 struct Reclaiming<'m>(&'m RecordMap);
+
+impl Reclaiming<'_> {
+    fn begin(map: &RecordMap) -> Option<Reclaiming<'_>> {
+        (!map.reclaims.swap(true, Ordering::AcqRel)).then_some(Reclaiming(map))
+    }
+}
 impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         self.0.reclaims.store(false, Ordering::Release);
@@ -40,30 +52,43 @@ impl RecordMap {
         self.reclaim(memory).map(drop)
     }
 
-    /// What `change` returns. Where there is no space for the log, segments are reclaimed for it.
+    /// What `change` returns. Where there is no space for the log, segments are reclaimed for it. It
+    /// waits for others that do so, and for a sync, after which there are more of them.
     pub(super) fn reclaiming<M: Memory, R>(
         &self,
         memory: &mut M,
         mut change: impl FnMut(&mut M) -> Result<R, AccessError>,
     ) -> Result<R, AccessError> {
+        let mut waited = Duration::ZERO;
         loop {
-            match change(memory) {
-                Err(AccessError::NoSpace { .. }) if self.reclaim(memory)? => {}
-                changed => return changed,
+            let changed = change(memory);
+            if !matches!(changed, Err(AccessError::NoSpace { .. })) {
+                return changed;
+            }
+            let before = self.reclaimed.load(Ordering::Relaxed);
+            if self.reclaim(memory)? {
+                continue;
+            }
+            let others = self.reclaims.load(Ordering::Acquire);
+            if !others && !self.is_behind.load(Ordering::Acquire) || waited > PATIENCE {
+                return changed;
+            }
+            memory.pause(CHECK)?;
+            waited += CHECK;
+            if self.reclaimed.load(Ordering::Relaxed) != before {
+                waited = Duration::ZERO;
             }
         }
     }
 
-    /// Reclaims a segment. Returns whether there was one.
+    /// Reclaims a segment. Returns whether it did: false where there is none, or another
+    /// thread or fiber does so.
     ///
     /// # Errors
     /// What the memory says. Nothing is lost.
     #[cold]
     pub fn reclaim<M: Memory>(&self, memory: &mut M) -> Result<bool, AccessError> {
-        if self.reclaims.swap(true, Ordering::AcqRel) {
-            return Ok(false);
-        }
-        let _reclaiming = Reclaiming(self);
+        let Some(_reclaiming) = Reclaiming::begin(self) else { return Ok(false) };
         let covered = self.kept_from.load(Ordering::Acquire);
         let Some((first, segment)) = self.log.segments(|segments| segments.take_victim(covered)) else {
             self.is_behind.store(true, Ordering::Release);
