@@ -15,6 +15,7 @@ use fulgurite_records::{SHARD_BITS, TableId, Tag, Word};
 use fulgurite_runtime::{AccessError, Records};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::log::AHEAD;
 use crate::{ByKind, Heap, Memory, Ptr};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flgckpt1");
@@ -93,10 +94,16 @@ impl Checkpoint {
         let piece = &self.pieces[shard];
         let mut words = Vec::with_capacity(piece.words as usize);
         let mut bytes = [0; SUBPAGE_BYTES];
-        let mut done = 0;
+        let (mut done, mut pages) = (0, 0_u64);
         while done < piece.bytes() {
             let at = piece.words_at.add(done as u64);
             let here = (piece.bytes() - done).min(SUBPAGE_BYTES - at.subpage_offset());
+            if pages.is_multiple_of(AHEAD / 2) {
+                let ahead = (1..=AHEAD).map(|page| page * SUBPAGE_BYTES as u64);
+                let inside = ahead.take_while(|offset| done as u64 + offset < piece.bytes() as u64);
+                inside.for_each(|offset| memory.prefetch(at.add(offset)));
+            }
+            pages += 1;
             if at.subpage_offset() == 0 {
                 memory.read_around(at, &mut bytes)?;
             } else {

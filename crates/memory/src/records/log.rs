@@ -31,6 +31,8 @@ use crate::{ByKind, Heap, Latch, Memory, VersionLatch};
 
 /// Pages of a segment by default: a mebibyte.
 pub const SEGMENT_PAGES: u32 = 256;
+/// Pages that are read ahead, where the memory does that.
+pub const AHEAD: u64 = 32;
 /// Segments from which on one is kept in reserve.
 const MANY: usize = 4;
 /// The fewest.
@@ -457,8 +459,14 @@ impl Log {
     pub fn entries_of<M: Memory>(&self, memory: &mut M, segment: &Segment) -> Result<Vec<Entry>, AccessError> {
         let mut all = Vec::new();
         let mut bytes = [0; SUBPAGE_BYTES];
+        // Of one that was not full, it is not known how many pages have entries.
+        let least = if segment.pages == 0 { self.pages } else { segment.pages };
         for n in (0..u64::from(self.pages)).rev() {
             let at = segment.address.add(n * SUBPAGE_BYTES as u64);
+            if (u64::from(self.pages) - 1 - n).is_multiple_of(AHEAD / 2) {
+                let ahead = (n.saturating_sub(AHEAD)..n).rev().take_while(|page| *page >= u64::from(least));
+                ahead.for_each(|page| memory.prefetch(segment.address.add(page * SUBPAGE_BYTES as u64)));
+            }
             memory.read_around(at, &mut bytes)?;
             let (head, entries) = EntriesHead::read_from_prefix(&bytes).expect("a page has a head");
             if head.magic != MAGIC || head.segment != segment.number || head.count as usize > ENTRIES {

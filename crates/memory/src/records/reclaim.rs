@@ -13,7 +13,7 @@ use fulgurite_runtime::AccessError;
 
 use super::RecordMap;
 use super::entry::{Entry, Kind};
-use super::log::Which;
+use super::log::{AHEAD, Which};
 use super::page::{Page, Part, head_of, parts};
 use super::segments::{self, Segment, address_of};
 use crate::{ByKind, Latch, Memory};
@@ -52,8 +52,8 @@ impl RecordMap {
         self.reclaim(memory).map(drop)
     }
 
-    /// What `change` returns. Where there is no space for the log, segments are reclaimed for it. It
-    /// waits for others that do so, and for a sync, after which there are more of them.
+    /// What `change` returns. Where there is no space for the log, segments are reclaimed for it.
+    /// It waits for others that do so, and for a sync, after which there are more of them.
     pub(super) fn reclaiming<M: Memory, R>(
         &self,
         memory: &mut M,
@@ -112,6 +112,10 @@ impl RecordMap {
         let mut record = Vec::new();
         for n in 0..pages {
             let from = LogPage::new(first.number() + n).expect("it is behind the first");
+            if n.is_multiple_of(AHEAD as u32 / 2) {
+                let ahead = (n + 1..pages.min(n + 1 + AHEAD as u32)).filter_map(|n| LogPage::new(first.number() + n));
+                ahead.for_each(|page| memory.prefetch(address_of(page)));
+            }
             memory.read_around(address_of(from), &mut page)?;
             if head_of(&page).segment != segment.number {
                 // Of one that was not full, the rest was never written.

@@ -55,6 +55,7 @@ impl RecordMap {
     }
     fn recover_from<M: Memory>(&self, memory: &mut M, checkpoint: &Checkpoint) -> Result<(), AccessError> {
         for number in 0..checkpoint.pieces().len() {
+            memory.yield_now()?;
             let words = checkpoint.words(memory, number)?;
             let mut shard = self.records.shard(number);
             shard.reserve(self.table, words.len()).map_err(no_dram)?;
@@ -69,6 +70,7 @@ impl RecordMap {
             self.log.segments(|segments| segments.all().map(|(_, segment)| segment).filter(main).copied().collect());
         all.sort_unstable_by_key(|segment| segment.number);
         for segment in all {
+            memory.yield_now()?;
             let entries = self.log.entries_of(memory, &segment)?;
             for (n, entry) in entries.iter().enumerate() {
                 let piece = &checkpoint.pieces()[entry.hash.shard(SHARD_BITS)];
