@@ -91,12 +91,6 @@ impl Runtime {
         drop(inside);
         result
     }
-
-    /// Threads that have a seat, those included that have ended.
-    #[doc(hidden)]
-    pub fn seats_are_taken(&self) -> bool {
-        self.shared.seats.any()
-    }
 }
 
 /// A thread's seat in one runtime, and how many operations of the thread are under way there.
